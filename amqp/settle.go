@@ -1,0 +1,262 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+)
+
+const (
+	// followUpEvery is how often follow-ups that could not be published are tried again.
+	followUpEvery = time.Second
+	// followUpWait bounds one try.
+	followUpWait = 5 * time.Second
+)
+
+// followUp is a message whose outcome is another message: a hop, a retry or a dead letter. It is
+// acknowledged once that one is confirmed.
+type followUp struct {
+	tag     uint64
+	publish Publishing
+	verb    verb
+	since   time.Time
+	invalid error // it cannot be published, so that the broker has to bury the delivery as it came
+}
+
+// settle has a batch handled and acts on the outcomes. An error ends the subscription, and the broker
+// delivers again what was not acknowledged.
+func (s *subscription) settle(ctx, finish context.Context, batch []amqp091.Delivery) error {
+	messages := make([]Message, len(batch))
+	for i, delivery := range batch {
+		messages[i] = received(delivery)
+	}
+	s.cfg.Metrics.BatchSize.WithLabelValues(s.cfg.Kind).Observe(float64(len(batch)))
+
+	outcomes, err := s.handleThroughOutages(ctx, finish, messages)
+	if err != nil {
+		s.cfg.Metrics.Returned.WithLabelValues(s.cfg.Kind).Add(float64(len(batch)))
+		return err
+	}
+	var done []uint64
+	now := time.Now()
+	for i, outcome := range outcomes {
+		if outcome.verb == verbDone {
+			done = append(done, batch[i].DeliveryTag)
+			s.count(verbDone)
+			continue
+		}
+		publish, verb := s.next(messages[i], outcome, now)
+		s.held = append(s.held, followUp{tag: batch[i].DeliveryTag, publish: publish, verb: verb, since: now})
+	}
+	followed, err := s.followUp(finish)
+	if err != nil {
+		return err
+	}
+	if len(s.held) == 0 {
+		// All that was ever taken on this channel is settled: one frame says so.
+		if err := s.channel.Ack(batch[len(batch)-1].DeliveryTag, true); err != nil {
+			return fmt.Errorf("%w: %w", errLost, err)
+		}
+		return nil
+	}
+	return s.ack(append(done, followed...))
+}
+
+func (s *subscription) ack(tags []uint64) error {
+	for _, tag := range tags {
+		if err := s.channel.Ack(tag, false); err != nil {
+			return fmt.Errorf("%w: %w", errLost, err)
+		}
+	}
+	return nil
+}
+
+// handleThroughOutages handles a batch, again and again while the handler's server is away, for as long
+// as the broker lets it be held.
+func (s *subscription) handleThroughOutages(ctx, finish context.Context, messages []Message) ([]Outcome, error) {
+	held := time.Now()
+	pause := s.pauses()
+	for {
+		outcomes, err := s.handle(finish, messages)
+		if err == nil {
+			s.outage.end()
+			return outcomes, nil
+		}
+		if finish.Err() != nil {
+			return nil, finish.Err()
+		}
+		s.outage.begin(err)
+		for {
+			if errors.Is(err, ErrPaused) || time.Since(held) > s.cfg.Hold {
+				return nil, fmt.Errorf("%w: %w", errHandBack, err)
+			}
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-s.ended:
+				return nil, s.cause()
+			case <-time.After(s.probePause(pause)):
+			}
+			if s.cfg.Probe == nil {
+				break
+			}
+			if err = s.probe(ctx); err == nil {
+				break
+			}
+			s.outage.begin(err)
+		}
+	}
+}
+
+// handle has a batch handled, splitting it where the handler panics until the message that makes it
+// panic is alone.
+func (s *subscription) handle(ctx context.Context, messages []Message) ([]Outcome, error) {
+	outcomes, panicked, err := s.call(ctx, messages)
+	if panicked == nil {
+		return outcomes, err
+	}
+	if len(messages) == 1 {
+		s.cfg.Metrics.Panics.WithLabelValues(s.cfg.Kind).Inc()
+		s.cfg.Logger.Error("the handler panicked", "message_id", messages[0].ID, "error", panicked, "stack", panicked.stack)
+		return []Outcome{Retry(panicked)}, nil
+	}
+	half := len(messages) / 2
+	left, err := s.handle(ctx, messages[:half])
+	if err != nil {
+		return nil, err
+	}
+	right, err := s.handle(ctx, messages[half:])
+	if err != nil {
+		return nil, err
+	}
+	return append(left, right...), nil
+}
+
+func (s *subscription) call(ctx context.Context, messages []Message) (outcomes []Outcome, panicked *panicError, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			panicked = &panicError{r, string(debug.Stack())}
+		}
+	}()
+	outcomes, err = s.cfg.Handler.Handle(ctx, messages)
+	if err == nil && len(outcomes) != len(messages) {
+		panic(fmt.Sprintf("%d outcomes for %d messages", len(outcomes), len(messages)))
+	}
+	return outcomes, nil, err
+}
+
+type panicError struct {
+	value any
+	stack string
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("the handler panicked: %v", e.value) }
+
+// next is the message that an outcome asks for.
+func (s *subscription) next(m Message, outcome Outcome, now time.Time) (Publishing, verb) {
+	topology := s.cfg.Topology
+	err := outcome.err
+	if err == nil {
+		err = errors.New("the handler gave no reason")
+	}
+	switch outcome.verb {
+	case verbDeferred:
+		step := topology.Ladder.Step(0, outcome.after)
+		return Publishing{Message: m.again(), Exchange: topology.Delay(step.Rung), Expiration: step.Expiration}, verbDeferred
+	case verbDead:
+		return Publishing{Message: m.buried(ReasonHopeless, err, now), Exchange: topology.Dead()}, verbDead
+	}
+	delay, ok := s.cfg.Retry.Delay(m.Attempt())
+	if !ok {
+		return Publishing{Message: m.buried(ReasonOutOfTries, err, now), Exchange: topology.Dead()}, verbDead
+	}
+	rung := topology.Ladder.Backoff(delay)
+	return Publishing{Message: m.retried(err, now), Exchange: topology.Delay(rung)}, verbRetried
+}
+
+// followUp publishes what is held, returns the deliveries whose follow-up was confirmed, and goes on
+// holding the rest. While the broker blocks publishing it does nothing; when it has held anything for
+// too long it gives up.
+func (s *subscription) followUp(ctx context.Context) (followed []uint64, err error) {
+	if err := s.rejectInvalid(); err != nil {
+		return nil, err
+	}
+	if len(s.held) == 0 || s.cfg.Publisher.Blocked() && time.Since(s.held[0].since) <= s.cfg.Hold {
+		return nil, nil
+	}
+	if time.Since(s.held[0].since) > s.cfg.Hold {
+		return nil, fmt.Errorf("%w: the broker took no follow-up for %s", errHandBack, s.cfg.Hold)
+	}
+	ctx, cancel := context.WithTimeout(ctx, followUpWait)
+	defer cancel()
+	publishings := make([]Publishing, len(s.held))
+	for i, f := range s.held {
+		publishings[i] = f.publish
+	}
+	var kept []followUp
+	var unroutable error
+	for i, err := range s.cfg.Publisher.Publish(ctx, publishings...) {
+		f := s.held[i]
+		switch {
+		case err == nil:
+			s.count(f.verb)
+			followed = append(followed, f.tag)
+		case errors.Is(err, ErrInvalid):
+			f.invalid = err
+			kept = append(kept, f)
+		default:
+			if errors.Is(err, ErrUnroutable) {
+				unroutable = err
+			}
+			kept = append(kept, f)
+		}
+	}
+	s.held = kept
+	if unroutable != nil {
+		// A rung or the dead-letter queue is gone: what is held waits until it is there again.
+		s.cfg.Logger.Warn("part of the topology is gone; declaring it again", "error", unroutable)
+		if err := s.declare(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return followed, nil
+}
+
+// drain tries to see through what is held before the channel is closed on shutdown.
+func (s *subscription) drain(ctx context.Context) {
+	for len(s.held) > 0 {
+		followed, err := s.followUp(ctx)
+		if err == nil {
+			err = s.ack(followed)
+		}
+		if err != nil || len(s.held) > 0 && !sleep(ctx, followUpEvery) {
+			return
+		}
+	}
+}
+
+// rejectInvalid has the broker bury what cannot be published again, for instance because its headers
+// would no longer fit into a frame with the reason added: rejected from the due queue, a delivery goes to
+// the dead letters as it came.
+func (s *subscription) rejectInvalid() error {
+	kept := s.held[:0]
+	for _, f := range s.held {
+		if f.invalid == nil {
+			kept = append(kept, f)
+			continue
+		}
+		s.cfg.Logger.Error("a message is buried as it came", "message_id", f.publish.ID, "outcome", f.verb, "error", f.invalid)
+		s.count(verbDead)
+		if err := s.channel.Reject(f.tag, false); err != nil {
+			return fmt.Errorf("%w: %w", errLost, err)
+		}
+	}
+	s.held = kept
+	return nil
+}
+
+func (s *subscription) count(v verb) { s.cfg.Metrics.Handled.WithLabelValues(s.cfg.Kind, string(v)).Inc() }
