@@ -1,0 +1,65 @@
+package outbox
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/lapse-go/lapse/amqp"
+)
+
+// Metrics count what relays do. All relays of one process share one.
+type Metrics struct {
+	// Relayed counts rows by what became of them: confirmed, unroutable and invalid (both set aside),
+	// refused and unconfirmed (both sent again).
+	Relayed *prometheus.CounterVec
+	// Rows, SetAside and Oldest (in seconds) are the [Backlog], as of the last minute.
+	Rows, SetAside, Oldest prometheus.Gauge
+}
+
+// NewMetrics makes the metrics and registers them with r, unless r is nil.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	f := promauto.With(r)
+	gauge := func(name, help string) prometheus.Gauge {
+		return f.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	return &Metrics{
+		Relayed: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapse_outbox_relayed_total", Help: "Rows of the outbox that were published, by result.",
+		}, []string{"result"}),
+		Rows:     gauge("lapse_outbox_rows", "Rows in the outbox, counted up to 100,000."),
+		SetAside: gauge("lapse_outbox_set_aside_rows", "Rows in the outbox that can not be routed or published."),
+		Oldest:   gauge("lapse_outbox_oldest_seconds", "Age of the oldest row that is not set aside."),
+	}
+}
+
+func (m *Metrics) set(b Backlog) {
+	m.Rows.Set(float64(b.Rows))
+	m.SetAside.Set(float64(b.SetAside))
+	m.Oldest.Set(b.Oldest.Seconds())
+}
+
+func (m *Metrics) count(letters []letter) {
+	counts := map[string]int{}
+	for _, l := range letters {
+		counts[result(l.err)]++
+	}
+	for result, n := range counts {
+		m.Relayed.WithLabelValues(result).Add(float64(n))
+	}
+}
+
+func result(err error) string {
+	switch {
+	case err == nil:
+		return "confirmed"
+	case errors.Is(err, amqp.ErrUnroutable):
+		return "unroutable"
+	case errors.Is(err, amqp.ErrInvalid):
+		return "invalid"
+	case errors.Is(err, amqp.ErrRefused):
+		return "refused"
+	}
+	return "unconfirmed"
+}

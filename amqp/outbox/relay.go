@@ -1,0 +1,346 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"gorm.io/gorm"
+
+	"github.com/lapse-go/lapse/amqp"
+)
+
+// Publisher is what a relay needs of [amqp.Publisher].
+type Publisher interface {
+	// Publish answers for each message when the broker has, or when ctx ends.
+	Publish(ctx context.Context, messages ...amqp.Publishing) []error
+	// Blocked is true while publishing would only wait.
+	Blocked() bool
+}
+
+var _ Publisher = (*amqp.Publisher)(nil)
+
+// RelayConfig says how a [Relay] works. The zero value of a field is its default.
+type RelayConfig struct {
+	// Topology names the rungs for timers.
+	Topology amqp.Topology
+	// Batch is how many rows are claimed at a time. 500 when zero.
+	Batch int
+	// Lease is how long a claim holds: the rows of a relay that died wait for that long, and a publish
+	// has a third of it to be confirmed. 30 s when zero; at least 1 s.
+	Lease time.Duration
+	// Poll is how often an outbox that is at rest is looked at, with one query. 1 s when zero.
+	Poll time.Duration
+	// Metrics counts. Private ones when nil.
+	Metrics *Metrics
+	// Logger is told when the broker or the database goes away or comes back, and of rows set aside.
+	// slog.Default() when nil.
+	Logger *slog.Logger
+}
+
+const (
+	// publishing is how many batches are published at a time, while the next one is being claimed.
+	publishing = 2
+	// fullScan is how often rows below the low-water id are looked for.
+	fullScan = time.Minute
+	// grace is how long a relay that is to stop still waits for either server.
+	grace = 5 * time.Second
+	// blockedPoll is how often a blocked publisher is asked whether it still is; that costs nothing.
+	blockedPoll = 100 * time.Millisecond
+)
+
+// Relay publishes what is in the outbox. Any number of them may work on one outbox, in any number of
+// processes.
+//
+// A row is claimed for a while, published, and deleted once the broker has confirmed it; no
+// transaction is open meanwhile. A row whose confirmation did not come is sent again, so a message
+// may come twice, with the same id. One that cannot be routed, or never be published, is set aside with
+// its error and tried again after a minute, two, and so on up to an hour.
+type Relay struct {
+	db   *gorm.DB
+	pub  Publisher
+	cfg  RelayConfig
+	wake chan struct{} // rows were committed
+	back chan struct{} // the broker answers again
+
+	// failures counts batches in a row for which the broker answered nothing.
+	failures atomic.Int64
+
+	// mu is held by the one that looks for rows, or waits for some, while the others publish theirs.
+	mu       sync.Mutex
+	pause    *backoff.ExponentialBackOff // between tries while either server is away
+	dbAway   bool
+	hot      bool // there may be rows to claim
+	low      lowWater
+	looked   time.Time // at the outbox, at rest
+	scanned  time.Time // the outbox, from its first row
+	scanning bool      // below the low-water id
+	turn     bool      // of the scan
+}
+
+// NewRelay makes a relay; [Relay.Run] runs it. The pool should be one of [database.Open].
+func NewRelay(db *gorm.DB, pub Publisher, cfg RelayConfig) *Relay {
+	if len(cfg.Topology.Ladder) == 0 {
+		cfg.Topology.Ladder = amqp.DefaultLadder()
+	}
+	if cfg.Batch <= 0 {
+		cfg.Batch = 500
+	}
+	if cfg.Lease == 0 {
+		cfg.Lease = 30 * time.Second
+	}
+	cfg.Lease = max(cfg.Lease, time.Second)
+	if cfg.Poll <= 0 {
+		cfg.Poll = time.Second
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics(nil)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Relay{
+		db: db, pub: pub, cfg: cfg,
+		wake: make(chan struct{}, 1),
+		back: make(chan struct{}, 1),
+		hot:  true,
+		pause: backoff.NewExponentialBackOff(
+			backoff.WithInitialInterval(250*time.Millisecond),
+			backoff.WithMaxInterval(5*time.Second),
+			backoff.WithMaxElapsedTime(0),
+		),
+	}
+}
+
+// Wake tells the relay that rows have been committed, so that it need not wait for its next look. It
+// never blocks.
+func (r *Relay) Wake() { signal(r.wake) }
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // it is there already
+	}
+}
+
+// Run relays until ctx ends; then what is claimed is finished, or given back after a few seconds, and
+// Run returns nil. It does not end when a server is away.
+func (r *Relay) Run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	for range publishing + 1 {
+		workers.Go(func() {
+			for {
+				b := r.next(ctx)
+				if b == nil {
+					return
+				}
+				r.relay(ctx, b)
+			}
+		})
+	}
+	workers.Wait()
+	return nil
+}
+
+// next waits for rows and claims them. It returns nil when ctx has ended.
+func (r *Relay) next(ctx context.Context) *batch {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for ctx.Err() == nil {
+		if r.pub.Blocked() {
+			sleep(ctx, blockedPoll, nil)
+			continue
+		}
+		limit := r.cfg.Batch
+		if r.failures.Load() > 0 {
+			// One row finds out whether the broker is back, and if a certain row is the trouble, it is
+			// alone.
+			limit = 1
+			sleep(ctx, r.pause.NextBackOff(), r.back)
+		}
+		b, err := r.find(ctx, limit)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil
+		case err != nil:
+			if !r.dbAway {
+				r.cfg.Logger.Warn("the outbox cannot be read", "error", err)
+			}
+			r.dbAway = true
+			sleep(ctx, r.pause.NextBackOff(), nil)
+			continue
+		case r.dbAway:
+			r.cfg.Logger.Info("the outbox can be read again")
+			r.dbAway = false
+		}
+		if r.failures.Load() == 0 {
+			r.pause.Reset()
+		}
+		if b != nil {
+			return b
+		}
+		if !r.hot && !r.scanning {
+			sleep(ctx, time.Until(r.looked.Add(r.cfg.Poll)), r.wake)
+		}
+	}
+	return nil
+}
+
+// find claims the next rows, if there are any.
+func (r *Relay) find(ctx context.Context, limit int) (b *batch, err error) {
+	if time.Since(r.looked) >= r.cfg.Poll {
+		if err := r.look(ctx); err != nil {
+			return nil, err
+		}
+	}
+	select {
+	case <-r.wake:
+		r.hot = true
+	default:
+	}
+	r.turn = !r.turn
+	if r.scanning && (r.turn || !r.hot) {
+		// A few at a time, because these have most likely failed before.
+		b, err = r.claim(ctx, 0, r.low.id, max(1, limit/10))
+		r.scanning = b != nil
+		return b, err
+	}
+	if !r.hot {
+		return nil, nil
+	}
+	b, err = r.claim(ctx, r.low.id, math.MaxInt64, limit)
+	if err != nil {
+		return nil, err
+	}
+	r.hot = b != nil && b.full
+	if b != nil {
+		r.low.seen = max(r.low.seen, b.ids[len(b.ids)-1])
+	}
+	return b, nil
+}
+
+// look finds out with one query whether there are rows to claim, and moves the low-water id.
+func (r *Relay) look(ctx context.Context) error {
+	now := time.Now()
+	if now.Sub(r.scanned) >= fullScan {
+		backlog, err := Stats(ctx, r.db)
+		if err != nil {
+			return err
+		}
+		r.cfg.Metrics.set(backlog)
+		if backlog.lowest.Valid {
+			r.low.lower(backlog.lowest.Int64)
+		}
+		r.scanning = r.low.id > 0 && backlog.Rows > 0
+		r.hot = r.hot || backlog.Rows > 0
+		r.scanned, r.looked = now, now
+		return nil
+	}
+	present, ready, err := r.peek(ctx)
+	if err != nil {
+		return err
+	}
+	r.low.mark(now, present)
+	r.hot = r.hot || ready
+	r.looked = now
+	return nil
+}
+
+// relay publishes a batch. What it has begun it finishes after ctx has ended, for a short while.
+func (r *Relay) relay(ctx context.Context, b *batch) {
+	over := b.since.Add(r.cfg.Lease)
+	publishCtx, cancel := finishing(ctx, time.Now().Add(r.cfg.Lease/3))
+	defer cancel()
+	letters, err := r.read(publishCtx, b)
+	if err != nil {
+		// They come back when the lease is over.
+		r.cfg.Logger.Warn("rows of the outbox wait until their claim is over", "error", err, "rows", len(b.ids))
+		return
+	}
+	r.publish(publishCtx, letters)
+	r.cfg.Metrics.count(letters)
+	r.report(letters)
+
+	settleCtx, cancel := finishing(ctx, over)
+	defer cancel()
+	pause := backoff.WithContext(backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond),
+		backoff.WithMaxInterval(2*time.Second),
+		backoff.WithMaxElapsedTime(0),
+	), settleCtx)
+	err = backoff.Retry(func() error { return r.settle(settleCtx, letters) }, pause)
+	if err != nil {
+		// After the lease they may be another relay's.
+		r.cfg.Logger.Warn("rows of the outbox will be sent again", "error", err, "rows", len(letters))
+	}
+}
+
+func (r *Relay) publish(ctx context.Context, letters []letter) {
+	var out []amqp.Publishing
+	var index []int
+	for i := range letters {
+		if letters[i].err == nil {
+			out = append(out, letters[i].out)
+			index = append(index, i)
+		}
+	}
+	for i, err := range r.pub.Publish(ctx, out...) {
+		letters[index[i]].err = err
+	}
+}
+
+// report notices whether the broker answers, and what was set aside.
+func (r *Relay) report(letters []letter) {
+	var answered, aside int
+	var unanswered, reason error
+	for _, l := range letters {
+		switch {
+		case errors.Is(l.err, amqp.ErrUnroutable), errors.Is(l.err, amqp.ErrInvalid):
+			aside, reason = aside+1, l.err
+			answered++
+		case l.err == nil, errors.Is(l.err, amqp.ErrRefused):
+			answered++
+		default:
+			unanswered = l.err
+		}
+	}
+	if aside > 0 {
+		r.cfg.Logger.Warn("rows of the outbox were set aside", "rows", aside, "error", reason)
+	}
+	if answered == 0 && unanswered != nil {
+		if r.failures.Add(1) == 1 {
+			r.cfg.Logger.Warn("the broker does not answer; the outbox waits", "error", unanswered)
+		}
+		return
+	}
+	if r.failures.Swap(0) > 0 {
+		r.cfg.Logger.Info("the broker answers again; the outbox is relayed")
+		signal(r.back)
+	}
+}
+
+// finishing is a context for work that has begun: it ends at the deadline, or a grace after ctx did.
+func finishing(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
+	work, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	stop := context.AfterFunc(ctx, func() {
+		sleep(work, grace, nil)
+		cancel()
+	})
+	return work, func() { stop(); cancel() }
+}
+
+// sleep waits for d, for wake, or for the end of ctx.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+}

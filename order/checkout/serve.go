@@ -1,0 +1,191 @@
+package checkout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lapse-go/lapse/amqp"
+	"github.com/lapse-go/lapse/amqp/database"
+	"github.com/lapse-go/lapse/amqp/outbox"
+	"github.com/lapse-go/lapse/migrations"
+	"github.com/lapse-go/lapse/order"
+	"github.com/lapse-go/lapse/order/orderamqp"
+)
+
+// Role is a loop that [Checkout.Serve] runs. Any number of processes may run each.
+type Role string
+
+const (
+	Relay Role = "relay" // publishes what the outbox holds
+	Timer Role = "timer" // expires orders whose timers are due
+	Sweep Role = "sweep" // expires overdue orders whose timer did not come
+)
+
+// Roles are all of them.
+var Roles = []Role{Relay, Timer, Sweep}
+
+// ParseRoles reads roles separated by commas; empty means all.
+func ParseRoles(text string) ([]Role, error) {
+	if strings.TrimSpace(text) == "" {
+		return Roles, nil
+	}
+	var roles []Role
+	for word := range strings.SplitSeq(text, ",") {
+		role := Role(strings.TrimSpace(word))
+		if !slices.Contains(Roles, role) {
+			return nil, fmt.Errorf("role %q: give some of relay, timer, sweep, separated by commas", role)
+		}
+		if slices.Contains(roles, role) {
+			return nil, fmt.Errorf("role %q is there twice", role)
+		}
+		roles = append(roles, role)
+	}
+	return roles, nil
+}
+
+// Serve runs the roles, all of them if none is named, until ctx ends; it then finishes what it has in
+// hand and returns nil. It waits for servers that are away, at the start too. It fails where waiting is
+// senseless: when the database lacks tables, or the broker has a queue with other arguments.
+func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role) error {
+	if len(roles) == 0 {
+		roles = Roles
+	}
+	if err := c.awaitDatabase(ctx); err != nil {
+		return err
+	}
+	// The connections outlive ctx: what is in hand when it ends has still to be confirmed and
+	// acknowledged. So they are closed last, the one to publish after the loops that publish.
+	stay := context.WithoutCancel(ctx)
+	consuming, err := c.open(stay, broker, "consume")
+	if err != nil {
+		return err
+	}
+	defer consuming.Close()
+	publishing, err := c.open(stay, broker, "publish")
+	if err != nil {
+		return err
+	}
+	defer publishing.Close()
+	publisher := amqp.NewPublisher(publishing, amqp.PublisherConfig{Metrics: c.metrics.transport, Logger: c.cfg.Logger})
+	defer publisher.Close()
+
+	if err := c.topology.Declare(ctx, consuming); err != nil {
+		return orEnded(ctx, err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	ready := []func() error{publishing.Ready}
+	for _, role := range roles {
+		switch role {
+		case Relay:
+			relay := outbox.NewRelay(c.db, publisher, outbox.RelayConfig{
+				Topology: c.topology, Metrics: c.metrics.outbox, Logger: c.cfg.Logger,
+			})
+			c.relay.Store(relay)
+			defer c.relay.Store(nil)
+			group.Go(func() error { return relay.Run(ctx) })
+		case Timer:
+			consumer, err := c.consumer(consuming, publisher)
+			if err != nil {
+				return err
+			}
+			ready = append(ready, consuming.Ready, consumer.Ready)
+			group.Go(func() error { return consumer.Run(ctx) })
+		case Sweep:
+			group.Go(func() error { return c.sweep().Run(ctx) })
+		}
+	}
+	c.setReady(ready)
+	defer c.setReady(nil)
+	c.cfg.Logger.Info("serving", "roles", roles, "namespace", c.topology.Namespace)
+	return orEnded(ctx, group.Wait())
+}
+
+// orEnded is nil if all that happened is that ctx ended.
+func orEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+func (c *Checkout) open(ctx context.Context, broker amqp.Config, use string) (*amqp.Conn, error) {
+	broker.Name = c.topology.Namespace + "/" + use
+	broker.Metrics = c.metrics.transport
+	broker.Logger = c.cfg.Logger
+	return amqp.Open(ctx, broker)
+}
+
+func (c *Checkout) consumer(conn *amqp.Conn, publisher *amqp.Publisher) (*amqp.Consumer, error) {
+	expirer := &orderamqp.Expirer{Store: c.store, Metrics: c.metrics.timers}
+	return amqp.NewConsumer(amqp.ConsumerConfig{
+		Conn: conn, Publisher: publisher, Topology: c.topology, Kind: orderamqp.KindPaymentTimeout,
+		Handler: expirer, Probe: expirer.Probe, Retry: c.cfg.Retry,
+		Workers: c.cfg.Workers, Batch: c.cfg.Batch, Hold: c.cfg.Hold, Shutdown: c.cfg.Shutdown,
+		Metrics: c.metrics.transport, Logger: c.cfg.Logger,
+	})
+}
+
+func (c *Checkout) sweep() *order.Sweep {
+	return &order.Sweep{
+		Store: c.store, Every: c.cfg.SweepEvery, Grace: c.cfg.SweepGrace, Batch: c.cfg.Batch, Logger: c.cfg.Logger,
+		OnExpired: func(n int) { c.metrics.swept.Add(float64(n)) },
+	}
+}
+
+// awaitDatabase waits until the database answers, and fails if its tables are not those of this
+// program.
+func (c *Checkout) awaitDatabase(ctx context.Context) error {
+	pool, err := c.db.DB()
+	if err != nil {
+		return err
+	}
+	waiting := false
+	pause := backoff.WithContext(backoff.NewExponentialBackOff(
+		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0)), ctx)
+	return backoff.Retry(func() error {
+		err := migrations.Check(ctx, pool)
+		if err == nil || !database.IsOutage(err) {
+			if err != nil {
+				err = backoff.Permanent(err)
+			}
+			return err
+		}
+		if !waiting {
+			c.cfg.Logger.Warn("waiting for the database", "error", err)
+			waiting = true
+		}
+		return err
+	}, pause)
+}
+
+// Ready is nil while all that [Checkout.Serve] runs here can do its work, and else says why not.
+func (c *Checkout) Ready() error {
+	ready := c.ready.Load()
+	if ready == nil {
+		return errors.New("not serving yet")
+	}
+	return (*ready)()
+}
+
+func (c *Checkout) setReady(checks []func() error) {
+	if checks == nil {
+		c.ready.Store(nil)
+		return
+	}
+	all := func() error {
+		for _, check := range checks {
+			if err := check(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	c.ready.Store(&all)
+}

@@ -1,0 +1,333 @@
+package orderdb_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/google/go-cmp/cmp"
+	gormmysql "gorm.io/driver/mysql"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+
+	"github.com/lapse-go/lapse/amqp/amqptest"
+	"github.com/lapse-go/lapse/order"
+)
+
+func TestPlace(t *testing.T) {
+	s := newShop(t)
+	s.setStock(10, "shoe", "sock")
+	d := draft("o-1", "sock", "shoe", "sock")
+	d.Customer, d.Tags = "Zoë 👟 O'Neill", []string{"web", "vip", "web"}
+
+	o := s.place(d)
+	want := order.Order{
+		ID: "o-1", Customer: d.Customer, Region: "eu", Tags: []string{"vip", "web"}, Lines: d.Lines,
+		Total: order.Money{Amount: 3000, Currency: "EUR"}, Status: order.Pending, PlacedAt: o.PlacedAt,
+		Window: order.DefaultWindow, Deadline: o.PlacedAt.Add(order.DefaultWindow), Version: 1,
+	}
+	got, err := s.Get(t.Context(), "o-1")
+	for _, have := range []order.Order{o, got, s.lastEvent("o-1").Order} {
+		if diff := cmp.Diff(want, have); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	}
+	var early int
+	if err := s.db.Raw("SELECT ABS(TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(6), ?)) FROM DUAL", o.PlacedAt).Scan(&early).Error; err != nil || early > 60 {
+		t.Errorf("it was placed %d s from the database's now: %v", early, err)
+	}
+	s.wantStock("sock", 8, 2, 0)
+	s.wantStock("shoe", 9, 1, 0)
+	s.wantEvents("o-1", "order.placed")
+	var timer struct {
+		Deadline time.Time
+		WindowUs int64
+	}
+	if err := s.db.Raw("SELECT deadline, window_us FROM timers WHERE order_id = 'o-1'").Scan(&timer).Error; err != nil ||
+		!timer.Deadline.Equal(o.Deadline) || timer.WindowUs != order.DefaultWindow.Microseconds() {
+		t.Errorf("its timer is %+v: %v", timer, err)
+	}
+	if n := s.committed.Load(); n != 1 {
+		t.Errorf("told of %d commits", n)
+	}
+
+	// The same again, also with its tags in another order, another window, and after it was paid.
+	d.Tags, d.Window = []string{"vip", "web"}, time.Hour
+	if got := s.place(d); cmp.Diff(want, got) != "" {
+		t.Errorf("placed again (-want +got):\n%s", cmp.Diff(want, got))
+	}
+	if err := s.pay(t.Context(), "o-1"); err != nil {
+		t.Fatal(err)
+	}
+	paid, err := s.Get(t.Context(), "o-1")
+	if err != nil || paid.Status != order.Paid {
+		t.Fatalf("%s, %v", paid.Status, err)
+	}
+	if got := s.place(d); cmp.Diff(paid, got) != "" {
+		t.Errorf("placed again once paid (-want +got):\n%s", cmp.Diff(paid, got))
+	}
+	d.Lines[0].Quantity++
+	if _, err := s.Place(t.Context(), d); !errors.Is(err, order.ErrConflict) {
+		t.Errorf("the same id with other content: %v", err)
+	}
+	s.wantStock("sock", 8, 0, 2)
+	s.wantEvents("o-1", "order.placed", "order.paid")
+
+	// Ids are compared byte by byte.
+	s.place(draft("O-1", "shoe"))
+	if got := s.place(draft("", "shoe")); len(got.ID) != 36 {
+		t.Errorf("it got the id %q", got.ID)
+	}
+}
+
+func TestPlaceIsRefusedForWantOfStock(t *testing.T) {
+	s := newShop(t)
+	s.setStock(1, "a", "b")
+	s.setStock(5, "c")
+	many := draft("o-1", "a", "b", "c", "b")
+	many.Lines[0].Quantity = 2
+	_, err := s.Place(t.Context(), many)
+	shortage, ok := errors.AsType[*order.ShortageError](err)
+	if !ok || !errors.Is(err, order.ErrOutOfStock) || !slices.Equal(shortage.Short, []string{"a", "b"}) || !strings.Contains(err.Error(), "a, b") {
+		t.Errorf("too many: %v", err)
+	}
+	_, err = s.Place(t.Context(), draft("o-2", "c", "C", "x"))
+	shortage, ok = errors.AsType[*order.ShortageError](err)
+	if !ok || !errors.Is(err, order.ErrUnknownSKU) || !slices.Equal(shortage.Unknown, []string{"C", "x"}) {
+		t.Errorf("unknown articles: %v", err)
+	}
+	s.wantEvents("o-1", "order.refused")
+	if e := s.lastEvent("o-1"); e.Order.Version != 0 || e.ID != "o-1.0" || !slices.Equal(e.Shortage.Short, []string{"a", "b"}) || len(e.Order.Lines) != 4 {
+		t.Errorf("the event says %+v", e)
+	}
+	for _, id := range []string{"o-1", "o-2"} {
+		if _, err := s.Get(t.Context(), id); !errors.Is(err, order.ErrNotFound) {
+			t.Errorf("%s was refused, and is: %v", id, err)
+		}
+	}
+	s.wantStock("a", 1, 0, 0)
+	s.wantStock("c", 5, 0, 0)
+	var rows int
+	if err := s.db.Raw(`SELECT (SELECT COUNT(*) FROM lapse_orders) + (SELECT COUNT(*) FROM lapse_order_lines) +
+		(SELECT COUNT(*) FROM lapse_timeline) + (SELECT COUNT(*) FROM timers)`).Scan(&rows).Error; err != nil || rows != 0 {
+		t.Errorf("%d rows are left: %v", rows, err)
+	}
+	// With stock it can be placed after all.
+	s.setStock(10, "a", "b")
+	s.place(many)
+	s.wantEvents("o-1", "order.refused", "order.placed")
+}
+
+// A batch gives each draft its own answer, and stock to those that come first.
+func TestPlaceAll(t *testing.T) {
+	s := newShop(t)
+	s.setStock(2, "hot")
+	s.setStock(100, "cold")
+	s.place(draft("known", "cold"))
+	wrong := draft("wrong", "cold")
+	wrong.Lines[0].Quantity = -1
+	drafts := []order.Draft{
+		draft("z", "hot"), wrong, draft("known", "cold"), draft("m", "hot"), draft("a", "hot"), draft("b", "cold"),
+		draft("b", "cold"), draft("b", "hot"), draft("known", "hot"), draft("none", "nothing"), draft("a", "hot"),
+	}
+	got, err := s.PlaceAll(t.Context(), drafts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := make([]string, len(got))
+	for i, p := range got {
+		answers[i] = drafts[i].ID + " placed"
+		if p.Repeated {
+			answers[i] = drafts[i].ID + " repeated"
+		}
+		if p.Err == nil && p.Order.ID != drafts[i].ID {
+			t.Errorf("%s was answered with %s", drafts[i].ID, p.Order.ID)
+		}
+		for _, e := range []error{order.ErrInvalid, order.ErrConflict, order.ErrOutOfStock, order.ErrUnknownSKU} {
+			if errors.Is(p.Err, e) {
+				answers[i] = drafts[i].ID + " " + e.Error()
+			}
+		}
+	}
+	want := []string{"z placed", "wrong invalid", "known repeated", "m placed", "a out of stock", "b placed",
+		"b repeated", "b conflict", "known conflict", "none unknown sku", "a out of stock"}
+	if diff := cmp.Diff(want, answers); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	s.wantStock("hot", 0, 2, 0)
+	s.wantStock("cold", 98, 2, 0)
+}
+
+// An order that the database refuses does not keep the others of its batch from being placed.
+func TestPlaceAllWithoutTheCulprit(t *testing.T) {
+	s := newShop(t)
+	s.setStock(100, "shoe")
+	exec(t, s.db, "ALTER TABLE lapse_orders ADD CONSTRAINT no_thirteen CHECK (id <> 'o-0013')")
+	var drafts []order.Draft
+	for _, id := range names("o-", 30) {
+		drafts = append(drafts, draft(id, "shoe"))
+	}
+	placed, err := s.PlaceAll(t.Context(), drafts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range placed {
+		if (p.Err != nil) != (i == 13) || errors.Is(p.Err, order.ErrUnavailable) {
+			t.Errorf("%s: %v", drafts[i].ID, p.Err)
+		}
+	}
+	s.wantStock("shoe", 71, 29, 0)
+}
+
+// A hundred orders for one article are one change of its row, when they are placed and when they
+// expire; and a batch takes few statements, however large it is.
+func TestOneStockUpdateForABatch(t *testing.T) {
+	s := newShop(t)
+	s.setStock(1000, "hot", "cold")
+	var mu sync.Mutex
+	var statements []string
+	note := func(db *gorm.DB) {
+		mu.Lock()
+		defer mu.Unlock()
+		statements = append(statements, db.Statement.SQL.String())
+	}
+	if err := s.db.Callback().Raw().After("gorm:raw").Register("test:note", note); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.db.Callback().Row().After("gorm:row").Register("test:note", note); err != nil {
+		t.Fatal(err)
+	}
+	var drafts []order.Draft
+	ids := names("o-", 100)
+	for _, id := range ids {
+		drafts = append(drafts, draft(id, "hot", "cold"))
+	}
+	wantFew := func(what string, most int) {
+		t.Helper()
+		updates, others := 0, 0
+		for _, sql := range statements {
+			switch {
+			case strings.HasPrefix(sql, "UPDATE lapse_stock"):
+				updates++
+			case !strings.Contains(sql, "INTO published") && !strings.Contains(sql, "INTO timers"):
+				others++
+			}
+		}
+		if updates != 1 || others > most {
+			t.Errorf("%s took %d updates of the stock and %d other statements:\n%.3000s", what, updates, others, strings.Join(statements, "\n"))
+		}
+		statements = nil
+	}
+	if _, err := s.PlaceAll(t.Context(), drafts); err != nil {
+		t.Fatal(err)
+	}
+	wantFew("placing", 5)
+	s.wantStock("hot", 900, 100, 0)
+	s.makeDue(-time.Second, ids...)
+	statements = nil
+	if _, err := s.Expire(t.Context(), ids); err != nil {
+		t.Fatal(err)
+	}
+	wantFew("expiring", 5)
+	s.wantStock("hot", 1000, 0, 0)
+}
+
+// foreign is a pool as a shop may have opened it: another time zone, isolation level and driver
+// settings.
+func foreign(t *testing.T, s *shop) *gorm.DB {
+	t.Helper()
+	config, err := mysql.ParseDSN(amqptest.DSN(t, s.db))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ParseTime, config.ClientFoundRows, config.InterpolateParams = false, false, false
+	// At 2:30 on the last Sunday of March there is no such time in Berlin.
+	if config.Loc, err = time.LoadLocation("Europe/Berlin"); err != nil {
+		t.Fatal(err)
+	}
+	config.Params = map[string]string{"time_zone": "'+05:30'", "sql_mode": "'ANSI,STRICT_ALL_TABLES'"}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := sql.OpenDB(connector)
+	t.Cleanup(func() { pool.Close() })
+	db, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool}), &gorm.Config{PrepareStmt: true, Logger: logger.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// A checkout writes its own rows and the order together or not at all, in a session of its own making.
+func TestPlaceIn(t *testing.T) {
+	s := newShop(t)
+	s.setStock(10, "shoe")
+	exec(t, s.db, "CREATE TABLE carts (id VARCHAR(64) PRIMARY KEY)")
+	db := foreign(t, s)
+	for _, isolation := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		t.Run(isolation.String(), func(t *testing.T) {
+			checkout := func(id string, meanwhile func(), result error) (o order.Order, placeErr error) {
+				err := db.Transaction(func(tx *gorm.DB) error {
+					if err := tx.Exec("INSERT INTO carts VALUES (?)", "cart-"+id).Error; err != nil {
+						return err
+					}
+					// The snapshot is taken here, where the isolation level has one.
+					var n int
+					if err := tx.Raw("SELECT COUNT(*) FROM lapse_timeline").Scan(&n).Error; err != nil {
+						return err
+					}
+					meanwhile()
+					o, placeErr = s.store.PlaceIn(tx, draft(id, "shoe"))
+					return result
+				}, &sql.TxOptions{Isolation: isolation})
+				if !errors.Is(err, result) {
+					t.Fatal(err)
+				}
+				return o, placeErr
+			}
+			prefix := fmt.Sprintf("%d-", isolation)
+			before, err := s.Stock(t.Context(), "shoe")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := checkout(prefix+"1", func() {}, errors.New("card declined")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Get(t.Context(), prefix+"1"); !errors.Is(err, order.ErrNotFound) {
+				t.Errorf("rolled back, but: %v", err)
+			}
+			o, err := checkout(prefix+"2", func() {}, nil)
+			got, getErr := s.Get(t.Context(), prefix+"2")
+			if diff := cmp.Diff(o, got); err != nil || getErr != nil || diff != "" {
+				t.Errorf("%v, %v (-answered +read):\n%s", err, getErr, diff)
+			}
+			if got.Deadline.Sub(got.PlacedAt) != order.DefaultWindow || time.Since(got.PlacedAt).Abs() > time.Minute {
+				t.Errorf("placed at %s, due at %s", got.PlacedAt, got.Deadline)
+			}
+			s.wantEvents(prefix+"2", "order.placed")
+			// The same order is placed and paid by others after the snapshot was taken.
+			meanwhile := func() {
+				s.place(draft(prefix+"3", "shoe"))
+				if err := s.pay(t.Context(), prefix+"3"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if isolation == sql.LevelSerializable {
+				meanwhile() // it would have to wait for the reader
+				meanwhile = func() {}
+			}
+			o, err = checkout(prefix+"3", meanwhile, nil)
+			if err != nil || o.Status != order.Paid || len(o.Payments) != 1 {
+				t.Errorf("placed again: %+v, %v", o, err)
+			}
+			s.wantStock("shoe", before[0].Available-2, before[0].Reserved+1, before[0].Sold+1)
+		})
+	}
+}

@@ -1,0 +1,387 @@
+package ordertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lapse-go/lapse/order"
+)
+
+// Planted is an order that a test needs.
+type Planted struct {
+	ID     string
+	Status order.Status
+	// Due is when its deadline is, from now on by the database's clock; negative for one that has
+	// passed. Those that are planted together with the same Due have the same deadline.
+	Due time.Duration
+}
+
+// Subject is a store under test, empty, and what it takes to test it. The store is used for one test.
+type Subject struct {
+	Store order.Store
+	// Plant makes orders.
+	Plant func(t testing.TB, orders ...Planted)
+	// Pay pays an order with a reference of its own. It fails if the order is not pending any more.
+	Pay func(ctx context.Context, id string) error
+	// SetPaused pauses or resumes expiry.
+	SetPaused func(t testing.TB, paused bool)
+	// Poison, if set, makes a planted order one that cannot be expired, without any fault of the
+	// others. The tests of [order.OutcomeFailed] are left out when nil.
+	Poison func(t testing.TB, id string)
+	// Away is a store like this whose database cannot be reached. The test is left out when nil.
+	Away order.Store
+}
+
+// TestStore tests that a store keeps the contract of [order.Store]. Open makes a new subject for each
+// of the tests, which run one after the other.
+func TestStore(t *testing.T, open func(t *testing.T) Subject) {
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, Subject)
+	}{
+		{"orders are found by their exact ids", testFind},
+		{"each id gets its own answer, in their order", testOutcomes},
+		{"nothing given, nothing expired", testNothing},
+		{"an order is expired once, however many try at once", testOnce},
+		{"a payment that commits first wins", testPayment},
+		{"nothing is expired while expiry is paused", testPaused},
+		{"overdue orders are listed page by page", testOverdue},
+		{"an order that fails costs the others nothing", testPoison},
+		{"the sweep goes past an order that fails", testSweep},
+		{"a database that is away is nobody's fault", testAway},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
+	}
+}
+
+// strange are ids that no order has, but that a database may take for that of "order-a1" or refuse to
+// compare.
+var strange = []string{"Order-A1", "order-a1 ", " order-a1", "order-a1\x00", "ordér-a1", "🛒", "", "\xff", strings.Repeat("x", 65), "'"}
+
+func testFind(t *testing.T, s Subject) {
+	s.Plant(t, Planted{"order-a1", order.Pending, time.Hour}, Planted{"ORDER-A2", order.Paid, time.Hour})
+	got, err := s.Store.Find(t.Context(), append(strange, "order-a1", "ORDER-A2", "order-a2", "order-a1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	statuses := make(map[string]order.Status)
+	for id, head := range got {
+		statuses[id] = head.Status
+		if head.ID != id || head.Deadline.IsZero() || head.Deadline.Location() != time.UTC {
+			t.Errorf("%s was found as %+v", id, head)
+		}
+	}
+	if diff := cmp.Diff(map[string]order.Status{"order-a1": order.Pending, "ORDER-A2": order.Paid}, statuses); diff != "" {
+		t.Errorf("found (-want +got):\n%s", diff)
+	}
+}
+
+func testOutcomes(t *testing.T, s Subject) {
+	s.Plant(t,
+		Planted{"due", order.Pending, -time.Second},
+		Planted{"order-a1", order.Pending, -time.Second},
+		Planted{"early", order.Pending, time.Hour},
+		Planted{"paid", order.Paid, -time.Second},
+		Planted{"cancelled", order.Cancelled, -time.Second},
+		Planted{"expired", order.Expired, -time.Second})
+	want := []order.Expiry{
+		{ID: "paid", Outcome: order.OutcomeAlreadyPaid},
+		{ID: "due", Outcome: order.OutcomeExpired},
+		{ID: "missing", Outcome: order.OutcomeNotFound},
+		{ID: "early", Outcome: order.OutcomeNotDue},
+		{ID: "cancelled", Outcome: order.OutcomeAlreadyCancelled},
+		{ID: "due", Outcome: order.OutcomeAlreadyExpired},
+		{ID: "expired", Outcome: order.OutcomeAlreadyExpired},
+		{ID: "early", Outcome: order.OutcomeNotDue},
+	}
+	for _, id := range strange {
+		want = append(want, order.Expiry{ID: id, Outcome: order.OutcomeNotFound})
+	}
+	ids := make([]string, len(want))
+	for i, w := range want {
+		ids[i] = w.ID
+	}
+	got := expire(t, s.Store, ids...)
+	for i := range got.Orders {
+		e := &got.Orders[i]
+		if known := e.Outcome != order.OutcomeNotFound; known == e.Deadline.IsZero() {
+			t.Errorf("%s %s: its deadline is %s", e.ID, e.Outcome, e.Deadline)
+		}
+		if e.Outcome == order.OutcomeNotDue && e.Remaining != e.Deadline.Sub(got.Now) {
+			t.Errorf("%s: %s remain until %s, but it is %s", e.ID, e.Remaining, e.Deadline, got.Now)
+		}
+		if e.Outcome == order.OutcomeExpired && got.Now.Before(e.Deadline) {
+			t.Errorf("%s was expired at %s, before %s", e.ID, got.Now, e.Deadline)
+		}
+		e.Deadline, e.Remaining = time.Time{}, 0
+	}
+	if diff := cmp.Diff(want, got.Orders); diff != "" {
+		t.Errorf("outcomes (-want +got):\n%s", diff)
+	}
+	wantStatuses(t, s.Store, map[string]order.Status{
+		"due": order.Expired, "order-a1": order.Pending, "early": order.Pending,
+		"paid": order.Paid, "cancelled": order.Cancelled, "expired": order.Expired,
+	})
+	wantOutcomes(t, expire(t, s.Store, "due"), order.OutcomeAlreadyExpired)
+}
+
+func testNothing(t *testing.T, s Subject) {
+	if got := expire(t, s.Store); len(got.Orders) != 0 || got.Now.IsZero() {
+		t.Errorf("expiring nothing gave %+v", got)
+	}
+	if found, err := s.Store.Find(t.Context(), nil); err != nil || len(found) != 0 {
+		t.Errorf("finding nothing gave %v, %v", found, err)
+	}
+}
+
+// Two replicas with the same orders, the sweep and an operator at the same time, as in
+// github.com/magento/magento2/issues/9969.
+func testOnce(t *testing.T, s Subject) {
+	const orders, callers = 500, 4
+	ids := make([]string, orders)
+	planted := make([]Planted, orders)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("o%03d", i)
+		planted[i] = Planted{ids[i], order.Pending, -time.Second}
+	}
+	s.Plant(t, planted...)
+	var mu sync.Mutex
+	expired := make(map[string]int)
+	var all sync.WaitGroup
+	for caller := range callers {
+		all.Go(func() {
+			mine := append([]string(nil), ids...)
+			if caller%2 == 1 {
+				for i, j := 0, len(mine)-1; i < j; i, j = i+1, j-1 {
+					mine[i], mine[j] = mine[j], mine[i]
+				}
+			}
+			got, err := s.Store.Expire(t.Context(), mine)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, e := range got.Orders {
+				switch e.Outcome {
+				case order.OutcomeExpired:
+					expired[e.ID]++
+				case order.OutcomeAlreadyExpired:
+				default:
+					t.Errorf("%s: %s %v", e.ID, e.Outcome, e.Err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, id := range ids {
+		if expired[id] != 1 {
+			t.Errorf("%s was expired %d times", id, expired[id])
+		}
+	}
+}
+
+// As in github.com/woocommerce/woocommerce-gateway-stripe/issues/5268: the payment commits between
+// the moment at which the order was found unpaid and the one at which it is expired.
+func testPayment(t *testing.T, s Subject) {
+	rounds := 300
+	if testing.Short() {
+		rounds = 50
+	}
+	planted := make([]Planted, rounds)
+	for i := range planted {
+		planted[i] = Planted{fmt.Sprintf("o%04d", i), order.Pending, -time.Second}
+	}
+	s.Plant(t, planted...)
+	paid := 0
+	for _, p := range planted {
+		var payErr error
+		var got order.Expiries
+		var both sync.WaitGroup
+		both.Go(func() { payErr = s.Pay(t.Context(), p.ID) })
+		both.Go(func() { got = expire(t, s.Store, p.ID) })
+		both.Wait()
+		if len(got.Orders) != 1 {
+			t.Fatalf("%s: no answer", p.ID)
+		}
+		outcome, want := got.Orders[0].Outcome, order.Expired
+		if payErr == nil {
+			want = order.Paid
+			paid++
+		}
+		if (outcome == order.OutcomeExpired) == (payErr == nil) {
+			t.Errorf("%s: expiry says %q, payment says %v", p.ID, outcome, payErr)
+		}
+		wantStatuses(t, s.Store, map[string]order.Status{p.ID: want})
+	}
+	t.Logf("the payment won %d of %d times", paid, rounds)
+}
+
+func testPaused(t *testing.T, s Subject) {
+	s.Plant(t, Planted{"due", order.Pending, -time.Hour})
+	s.SetPaused(t, true)
+	if paused, err := s.Store.Paused(t.Context()); err != nil || !paused {
+		t.Errorf("paused: %v, %v", paused, err)
+	}
+	if got, err := s.Store.Expire(t.Context(), []string{"due"}); !errors.Is(err, order.ErrPaused) {
+		t.Errorf("expiring gave %+v, %v", got, err)
+	}
+	summary, err := sweep(s.Store).Once(t.Context())
+	if diff := cmp.Diff(order.Summary{Paused: true}, summary); err != nil || diff != "" {
+		t.Errorf("the sweep said %v (-want +got):\n%s", err, diff)
+	}
+	wantStatuses(t, s.Store, map[string]order.Status{"due": order.Pending})
+	s.SetPaused(t, false)
+	wantOutcomes(t, expire(t, s.Store, "due"), order.OutcomeExpired)
+}
+
+func testOverdue(t *testing.T, s Subject) {
+	s.Plant(t,
+		Planted{"just", order.Pending, -2 * time.Second}, Planted{"early", order.Pending, time.Hour},
+		Planted{"paid", order.Paid, -time.Hour}, Planted{"cancelled", order.Cancelled, -time.Hour}, Planted{"expired", order.Expired, -time.Hour},
+		Planted{"b", order.Pending, -time.Minute}, Planted{"a", order.Pending, -time.Minute}, Planted{"B", order.Pending, -time.Minute},
+		Planted{"z", order.Pending, -time.Hour}, Planted{"y", order.Pending, -2 * time.Minute})
+	for _, limit := range []int{1, 2, 100} {
+		var got []string
+		var after order.Cursor
+		for {
+			page, err := s.Store.Overdue(t.Context(), 30*time.Second, after, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page) > limit {
+				t.Fatalf("a page of %d has %d", limit, len(page))
+			}
+			if len(page) == 0 {
+				break
+			}
+			for _, o := range page {
+				got = append(got, o.ID)
+				if o.Late < 30*time.Second || o.Late > 2*time.Hour {
+					t.Errorf("%s is %s late", o.ID, o.Late)
+				}
+			}
+			after = page[len(page)-1].Cursor()
+		}
+		if diff := cmp.Diff([]string{"z", "y", "B", "a", "b"}, got); diff != "" {
+			t.Errorf("overdue, in pages of %d (-want +got):\n%s", limit, diff)
+		}
+	}
+}
+
+func testPoison(t *testing.T, s Subject) {
+	ids := plantPoison(t, s)
+	for _, e := range expire(t, s.Store, ids...).Orders {
+		switch {
+		case e.ID != "o13" && e.Outcome != order.OutcomeExpired:
+			t.Errorf("%s: %s %v", e.ID, e.Outcome, e.Err)
+		case e.ID == "o13" && (e.Outcome != order.OutcomeFailed || e.Err == nil):
+			t.Errorf("the poisoned order: %s %v", e.Outcome, e.Err)
+		}
+	}
+	wantStatuses(t, s.Store, map[string]order.Status{"o12": order.Expired, "o13": order.Pending, "o14": order.Expired})
+}
+
+func testSweep(t *testing.T, s Subject) {
+	ids := plantPoison(t, s)
+	told := 0
+	sweep := sweep(s.Store)
+	sweep.Batch, sweep.OnExpired = 7, func(n int) { told += n }
+	for _, want := range []order.Summary{
+		{Found: len(ids), Expired: len(ids) - 1, Failed: 1},
+		{Found: 1, Failed: 1},
+	} {
+		got, err := sweep.Once(t.Context())
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("the sweep said %v (-want +got):\n%s", err, diff)
+		}
+	}
+	if told != len(ids)-1 {
+		t.Errorf("the sweep told of %d orders", told)
+	}
+}
+
+// plantPoison plants 30 overdue orders, of which o13 cannot be expired.
+func plantPoison(t *testing.T, s Subject) []string {
+	if s.Poison == nil {
+		t.Skip("the subject has no Poison")
+	}
+	ids := make([]string, 30)
+	planted := make([]Planted, len(ids))
+	for i := range ids {
+		ids[i] = fmt.Sprintf("o%02d", i)
+		planted[i] = Planted{ids[i], order.Pending, -time.Hour}
+	}
+	s.Plant(t, planted...)
+	s.Poison(t, "o13")
+	return ids
+}
+
+func testAway(t *testing.T, s Subject) {
+	if s.Away == nil {
+		t.Skip("the subject has no Away")
+	}
+	for name, call := range map[string]func() error{
+		"Find":    func() error { _, err := s.Away.Find(t.Context(), []string{"a"}); return err },
+		"Expire":  func() error { _, err := s.Away.Expire(t.Context(), []string{"a", "b"}); return err },
+		"Overdue": func() error { _, err := s.Away.Overdue(t.Context(), 0, order.Cursor{}, 1); return err },
+		"Paused":  func() error { _, err := s.Away.Paused(t.Context()); return err },
+		"Sweep":   func() error { _, err := sweep(s.Away).Once(t.Context()); return err },
+	} {
+		if err := call(); !errors.Is(err, order.ErrUnavailable) {
+			t.Errorf("%s said %v, which is not %v", name, err, order.ErrUnavailable)
+		}
+	}
+}
+
+func sweep(s order.Store) *order.Sweep {
+	return &order.Sweep{Store: s, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+}
+
+func expire(t testing.TB, s order.Store, ids ...string) order.Expiries {
+	t.Helper()
+	got, err := s.Expire(t.Context(), ids)
+	if err != nil {
+		t.Errorf("expiring: %v", err)
+	}
+	return got
+}
+
+func wantOutcomes(t testing.TB, got order.Expiries, want ...order.Outcome) {
+	t.Helper()
+	outcomes := make([]order.Outcome, len(got.Orders))
+	for i, e := range got.Orders {
+		outcomes[i] = e.Outcome
+	}
+	if diff := cmp.Diff(want, outcomes); diff != "" {
+		t.Errorf("outcomes (-want +got):\n%s", diff)
+	}
+}
+
+func wantStatuses(t testing.TB, s order.Store, want map[string]order.Status) {
+	t.Helper()
+	ids := make([]string, 0, len(want))
+	for id := range want {
+		ids = append(ids, id)
+	}
+	heads, err := s.Find(t.Context(), ids)
+	if err != nil {
+		t.Error(err)
+	}
+	got := make(map[string]order.Status, len(heads))
+	for id, head := range heads {
+		got[id] = head.Status
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("statuses (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,2 @@
+// Package ordertest tests implementations of the interfaces of package order.
+package ordertest
