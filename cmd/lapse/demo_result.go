@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/lapse-go/lapse/order"
+)
+
+// demoResult is what the demonstration came to.
+type demoResult struct {
+	Placed         int      `json:"placed"`
+	Paid           int      `json:"paid"`
+	Cancelled      int      `json:"cancelled"`
+	Expired        int      `json:"expired"`
+	Pending        int      `json:"pending"`
+	Extended       int      `json:"extended"`
+	LatePayments   int      `json:"late_payments"`
+	DeadLetters    int      `json:"dead_letters"`
+	Letters        []letter `json:"letters"`
+	Lateness       lateness `json:"lateness_ms"`
+	StockConserved bool     `json:"stock_conserved"`
+	Problems       []string `json:"problems"`
+	OK             bool     `json:"ok"`
+}
+
+// lateness is from an order's deadline to its expiry, by the database's clock, in milliseconds.
+type lateness struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+// judge holds what the database says against what was planned.
+func (d *demoRun) judge(ctx context.Context, plans []plan) error {
+	r := &d.result
+	r.Problems = []string{}
+	var late []time.Duration
+	sold := map[string]int64{}
+	for _, p := range plans {
+		o, err := d.Get(ctx, p.id)
+		if err != nil {
+			return err
+		}
+		r.Placed++
+		switch o.Status {
+		case order.Paid:
+			r.Paid++
+			for _, line := range o.Lines {
+				sold[line.SKU] += line.Quantity
+			}
+		case order.Cancelled:
+			r.Cancelled++
+		case order.Expired:
+			r.Expired++
+			late = append(late, o.ClosedAt.Sub(o.Deadline))
+			if o.ClosedAt.Before(o.Deadline) {
+				r.problem("%s was expired before its deadline", o.ID)
+			}
+		case order.Pending:
+			r.Pending++
+		}
+		if o.Deadline.Sub(o.PlacedAt) > o.Window {
+			r.Extended++
+		}
+		lates := 0
+		for _, payment := range o.Payments {
+			if payment.Late {
+				lates++
+			}
+		}
+		r.LatePayments += lates
+		if o.Status != p.ends || (lates == 1) != p.late {
+			r.problem("%s is %s with %d late payments, but should be %s", o.ID, o.Status, lates, p.ends)
+		}
+	}
+	d.mu.Lock()
+	r.Letters = d.letters
+	d.mu.Unlock()
+	if r.DeadLetters = len(r.Letters); r.DeadLetters != len(bad) {
+		r.problem("%d dead letters, but %d messages were bad", r.DeadLetters, len(bad))
+	}
+	if len(late) > 0 {
+		slices.Sort(late)
+		r.Lateness = lateness{millis(late[len(late)/2]), millis(late[len(late)*99/100]), millis(late[len(late)-1])}
+	}
+	stock, err := d.Stock(ctx)
+	if err != nil {
+		return err
+	}
+	r.StockConserved = len(stock) == len(demoArticles)
+	for _, s := range stock {
+		if s.Reserved != 0 || s.Sold != sold[s.SKU] || s.Available+s.Sold != demoStock {
+			r.StockConserved = false
+			r.problem("stock of %s: %d available, %d reserved, %d sold", s.SKU, s.Available, s.Reserved, s.Sold)
+		}
+	}
+	r.OK = r.StockConserved && len(r.Problems) == 0
+	return nil
+}
+
+func (r *demoResult) problem(format string, args ...any) {
+	r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// report writes the result to standard output.
+func (d *demoRun) report(output string) error {
+	r := d.result
+	if output == "json" {
+		return json.NewEncoder(d.to.Out).Encode(r)
+	}
+	t := table.NewWriter()
+	t.SetOutputMirror(d.to.Out)
+	t.SetStyle(table.StyleLight)
+	t.AppendRows([]table.Row{
+		{"orders placed", r.Placed},
+		{"  paid in time", r.Paid},
+		{"  cancelled", r.Cancelled},
+		{"  expired", r.Expired},
+		{"  still pending", r.Pending},
+		{"given more time", r.Extended},
+		{"paid too late, to be refunded", r.LatePayments},
+		{"lateness of expiry, median", fmt.Sprintf("%.0f ms", r.Lateness.P50)},
+		{"lateness, 99th percentile", fmt.Sprintf("%.0f ms", r.Lateness.P99)},
+		{"stock conserved", yes(r.StockConserved)},
+		{"dead letters", r.DeadLetters},
+	})
+	for _, l := range r.Letters {
+		t.AppendRow(table.Row{"  " + l.Reason, shorten(l.Error, 90)})
+	}
+	for _, p := range r.Problems {
+		t.AppendRow(table.Row{"PROBLEM", p})
+	}
+	t.AppendSeparator()
+	t.AppendRow(table.Row{"it all adds up", yes(r.OK)})
+	t.Render()
+	return nil
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "NO"
+}
+
+func shorten(text string, n int) string {
+	runes := []rune(text)
+	if len(runes) <= n {
+		return text
+	}
+	return string(runes[:n-1]) + "…"
+}
