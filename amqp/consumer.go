@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -143,7 +142,7 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 type Consumer struct {
 	cfg     ConsumerConfig
 	workers []*worker
-	outage  outage
+	outage  *outage
 }
 
 // NewConsumer returns a consumer; [Consumer.Run] makes it work.
@@ -152,9 +151,9 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Consumer{cfg: cfg, outage: outage{log: cfg.Logger, count: cfg.Metrics.Outages.WithLabelValues(cfg.Kind)}}
+	c := &Consumer{cfg: cfg, outage: &outage{logger: cfg.Logger, count: cfg.Metrics.Outages.WithLabelValues(cfg.Kind)}}
 	for range cfg.Workers {
-		c.workers = append(c.workers, &worker{cfg: cfg, outage: &c.outage})
+		c.workers = append(c.workers, &worker{cfg: cfg, outage: c.outage})
 	}
 	return c, nil
 }
@@ -172,7 +171,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 // Ready is nil while every worker is consuming and able to do its work, and else says why not.
 func (c *Consumer) Ready() error {
-	if err := c.outage.current(); err != nil {
+	if err, _ := c.outage.current(); err != nil {
 		return fmt.Errorf("%s: %w", c.cfg.Kind, err)
 	}
 	for _, w := range c.workers {
@@ -181,47 +180,4 @@ func (c *Consumer) Ready() error {
 		}
 	}
 	return nil
-}
-
-// outage is what a consumer's workers know together of the server behind their handler: one line in
-// the log when it goes, and one when it is back, however many workers see it.
-type outage struct {
-	log   *slog.Logger
-	count interface{ Inc() }
-
-	mu    sync.Mutex
-	err   error
-	since time.Time
-}
-
-func (o *outage) begin(err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.err != nil {
-		o.err = err
-		return
-	}
-	o.err, o.since = err, time.Now()
-	if errors.Is(err, ErrPaused) {
-		o.log.Info("consuming is paused", "reason", err)
-		return
-	}
-	o.count.Inc()
-	o.log.Warn("the server behind the handler is away; messages are held", "error", err)
-}
-
-func (o *outage) end() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.err == nil {
-		return
-	}
-	o.log.Info("messages are handled again", "after", time.Since(o.since).Round(time.Millisecond))
-	o.err = nil
-}
-
-func (o *outage) current() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.err
 }

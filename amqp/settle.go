@@ -29,14 +29,14 @@ type followUp struct {
 
 // settle has a batch handled and acts on the outcomes. An error ends the subscription, and the broker
 // delivers again what was not acknowledged.
-func (s *subscription) settle(ctx, finish context.Context, batch []amqp091.Delivery) error {
+func (s *subscription) settle(finish context.Context, batch []amqp091.Delivery) error {
 	messages := make([]Message, len(batch))
 	for i, delivery := range batch {
 		messages[i] = received(delivery)
 	}
 	s.cfg.Metrics.BatchSize.WithLabelValues(s.cfg.Kind).Observe(float64(len(batch)))
 
-	outcomes, err := s.handleThroughOutages(ctx, finish, messages)
+	outcomes, err := s.handleThroughOutages(finish, messages)
 	if err != nil {
 		s.cfg.Metrics.Returned.WithLabelValues(s.cfg.Kind).Add(float64(len(batch)))
 		return err
@@ -77,8 +77,9 @@ func (s *subscription) ack(tags []uint64) error {
 
 // handleThroughOutages handles a batch, again and again while the handler's server is away, for as long
 // as the broker lets it be held.
-func (s *subscription) handleThroughOutages(ctx, finish context.Context, messages []Message) ([]Outcome, error) {
-	held := time.Now()
+func (s *subscription) handleThroughOutages(finish context.Context, messages []Message) ([]Outcome, error) {
+	holding, cancel := context.WithTimeout(s.alive, s.cfg.Hold)
+	defer cancel()
 	pause := s.pauses()
 	for {
 		outcomes, err := s.handle(finish, messages)
@@ -90,24 +91,8 @@ func (s *subscription) handleThroughOutages(ctx, finish context.Context, message
 			return nil, finish.Err()
 		}
 		s.outage.begin(err)
-		for {
-			if errors.Is(err, ErrPaused) || time.Since(held) > s.cfg.Hold {
-				return nil, fmt.Errorf("%w: %w", errHandBack, err)
-			}
-			select {
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			case <-s.ended:
-				return nil, s.cause()
-			case <-time.After(s.probePause(pause)):
-			}
-			if s.cfg.Probe == nil {
-				break
-			}
-			if err = s.probe(ctx); err == nil {
-				break
-			}
-			s.outage.begin(err)
+		if errors.Is(err, ErrPaused) || !s.outage.await(holding, pause, s.cfg.Probe) {
+			return nil, fmt.Errorf("%w: %w", errHandBack, err)
 		}
 	}
 }
@@ -259,4 +244,6 @@ func (s *subscription) rejectInvalid() error {
 	return nil
 }
 
-func (s *subscription) count(v verb) { s.cfg.Metrics.Handled.WithLabelValues(s.cfg.Kind, string(v)).Inc() }
+func (s *subscription) count(v verb) {
+	s.cfg.Metrics.Handled.WithLabelValues(s.cfg.Kind, string(v)).Inc()
+}

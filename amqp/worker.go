@@ -3,7 +3,6 @@ package amqp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -43,6 +42,11 @@ func (w *worker) run(ctx context.Context) error {
 
 	pause := w.pauses()
 	for ctx.Err() == nil {
+		// Nothing is taken while it cannot be handled.
+		if !w.outage.await(ctx, pause, w.cfg.Probe) {
+			return nil
+		}
+		w.outage.end()
 		began := time.Now()
 		err := w.consume(ctx, finish)
 		if time.Since(began) > time.Minute {
@@ -51,7 +55,6 @@ func (w *worker) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, errHandBack):
-			w.awaitProbe(ctx, pause)
 		case errors.Is(err, errIdle):
 			w.repaired("idle")
 			err = w.declare(ctx)
@@ -116,7 +119,7 @@ func (w *worker) consume(ctx, finish context.Context) error {
 			if !ok {
 				return s.cause()
 			}
-			if err := s.settle(ctx, finish, s.take(delivery)); err != nil {
+			if err := s.settle(finish, s.take(delivery)); err != nil {
 				return err
 			}
 			idle.Reset(w.cfg.Idle)
@@ -137,148 +140,10 @@ func (w *worker) consume(ctx, finish context.Context) error {
 	return ctx.Err()
 }
 
-// subscription is a worker's hold on one channel.
-type subscription struct {
-	*worker
-	channel   *amqp091.Channel
-	arrived   chan amqp091.Delivery // closed, like ended, when no more can come
-	ended     chan struct{}
-	closed    chan *amqp091.Error
-	cancelled chan string
-	held      []followUp // taken, and waiting for their follow-up to be confirmed
-}
-
-func (w *worker) open(ctx context.Context) (*subscription, error) {
-	channel, err := w.cfg.Conn.Channel(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &subscription{
-		worker:    w,
-		channel:   channel,
-		arrived:   make(chan amqp091.Delivery, w.cfg.Prefetch),
-		ended:     make(chan struct{}),
-		closed:    channel.NotifyClose(make(chan *amqp091.Error, 1)),
-		cancelled: channel.NotifyCancel(make(chan string, 1)),
-	}
-	if err := channel.Qos(w.cfg.Prefetch, 0, false); err != nil {
-		s.close()
-		return nil, fmt.Errorf("set the prefetch: %w", err)
-	}
-	queue := w.cfg.Topology.DueQueue(w.cfg.Kind)
-	deliveries, err := channel.Consume(queue, "", false, false, false, false, nil)
-	if err != nil {
-		s.close()
-		return nil, fmt.Errorf("consume %s: %w", queue, err)
-	}
-	go s.pump(deliveries)
-	w.current.Store(s)
-	return s, nil
-}
-
-// pump moves deliveries into a channel with room for all that the broker may send at a time. The
-// library's own is unbuffered, so it would look empty between any two messages and make batches of one.
-func (s *subscription) pump(deliveries <-chan amqp091.Delivery) {
-	for delivery := range deliveries {
-		s.arrived <- delivery
-	}
-	close(s.ended)
-	close(s.arrived)
-}
-
-// cause is why no more deliveries can come.
-func (s *subscription) cause() error {
-	select {
-	case _, cancelled := <-s.cancelled:
-		if cancelled {
-			return errCancelled
-		}
-	default:
-	}
-	select {
-	case err := <-s.closed:
-		if err != nil {
-			return fmt.Errorf("%w: %w", errLost, err)
-		}
-	default:
-	}
-	return errLost
-}
-
 // consuming is whether the worker has a channel on which messages can come.
 func (w *worker) consuming() bool {
 	s := w.current.Load()
-	if s == nil {
-		return false
-	}
-	select {
-	case <-s.ended:
-		return false
-	default:
-		return true
-	}
-}
-
-// close gives back, by closing the channel, whatever was not acknowledged. A dead socket does not
-// hold it up.
-func (s *subscription) close() {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		_ = s.channel.Close() // it may be gone already, which is as good
-	}()
-	select {
-	case <-closed:
-	case <-time.After(2 * time.Second):
-	}
-}
-
-// take is the batch that begins with first: what has arrived, never waiting for more.
-func (s *subscription) take(first amqp091.Delivery) []amqp091.Delivery {
-	batch := []amqp091.Delivery{first}
-	bytes := len(first.Body)
-	for len(batch) < s.cfg.Batch && bytes < s.cfg.BatchBytes {
-		select {
-		case delivery, ok := <-s.arrived:
-			if !ok {
-				return batch
-			}
-			batch = append(batch, delivery)
-			bytes += len(delivery.Body)
-		default:
-			return batch
-		}
-	}
-	return batch
-}
-
-// awaitProbe waits, holding no message, until the handler's server can work again.
-func (w *worker) awaitProbe(ctx context.Context, pause backoff.BackOff) {
-	for sleep(ctx, w.probePause(pause)) {
-		if w.cfg.Probe == nil {
-			return
-		}
-		err := w.probe(ctx)
-		if err == nil {
-			w.outage.end()
-			return
-		}
-		w.outage.begin(err)
-	}
-}
-
-func (w *worker) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return w.cfg.Probe(ctx)
-}
-
-// probePause is short while work is only paused, so that it goes on within a second.
-func (w *worker) probePause(pause backoff.BackOff) time.Duration {
-	if errors.Is(w.outage.current(), ErrPaused) {
-		return 500 * time.Millisecond
-	}
-	return pause.NextBackOff()
+	return s != nil && s.alive.Err() == nil
 }
 
 func (w *worker) pauses() backoff.BackOff {

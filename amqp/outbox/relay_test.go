@@ -76,7 +76,7 @@ func TestTimersComeAtTheirDeadline(t *testing.T) {
 	w := newWorld(t)
 	now := w.databaseTime()
 	deadlines := map[string]time.Time{}
-	for i, window := range []time.Duration{0, time.Second, 2 * time.Second, 1500 * time.Millisecond} {
+	for i, window := range []time.Duration{2 * time.Second, 0, 1500 * time.Millisecond} {
 		for j := range 10 {
 			id := fmt.Sprintf("%d-%d", i, j)
 			deadlines[id] = now.Add(1200*time.Millisecond + time.Duration(j)*20*time.Millisecond)
@@ -88,8 +88,8 @@ func TestTimersComeAtTheirDeadline(t *testing.T) {
 	for range len(deadlines) {
 		d := receive(t, due)
 		at := w.databaseTime()
-		// One of another window takes a rung that may be shorter than what remains, and hops.
-		hops := strings.HasPrefix(d.MessageId, "0-") || strings.HasPrefix(d.MessageId, "3-")
+		// One whose window is not a rung takes a rung that may be shorter than what remains, and hops.
+		hops := !strings.HasPrefix(d.MessageId, "0-")
 		if early := deadlines[d.MessageId].Sub(at); early > 0 && !hops {
 			t.Errorf("timer %s came %s before its deadline", d.MessageId, early)
 		}
@@ -466,12 +466,13 @@ func TestClaimsRunInParallelEachByAnIndex(t *testing.T) {
 		}
 		w.add(messages...)
 	}
-	plan := map[string]any{}
-	if err := w.db.Raw("EXPLAIN "+claimable, 0, int64(math.MaxInt64), each).Scan(&plan).Error; err != nil {
+	var plan string
+	if err := w.db.Raw("EXPLAIN FORMAT=JSON "+claimable, 0, int64(math.MaxInt64), each).Row().Scan(&plan); err != nil {
 		t.Fatal(err)
 	}
-	if key := fmt.Sprintf("%s", plan["key"]); key != "PRIMARY" || strings.Contains(fmt.Sprintf("%s", plan["Extra"]), "filesort") {
-		t.Errorf("plan %v", plan)
+	// Each server has a form of its own.
+	if !strings.Contains(plan, `"key": "PRIMARY"`) && !strings.Contains(plan, `"index_name": "PRIMARY"`) || strings.Contains(plan, "sort") {
+		t.Errorf("plan %s", plan)
 	}
 
 	// Four transactions hold their claims at the same time, so none waited for another.

@@ -1,0 +1,112 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+)
+
+// subscription is a worker's hold on one channel.
+type subscription struct {
+	*worker
+	channel   *amqp091.Channel
+	arrived   chan amqp091.Delivery // closed when no more can come
+	alive     context.Context       // ends then, too, and on shutdown
+	end       context.CancelFunc
+	closed    chan *amqp091.Error
+	cancelled chan string
+	held      []followUp // taken, and waiting for their follow-up to be confirmed
+}
+
+func (w *worker) open(ctx context.Context) (*subscription, error) {
+	channel, err := w.cfg.Conn.Channel(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &subscription{
+		worker:    w,
+		channel:   channel,
+		arrived:   make(chan amqp091.Delivery, w.cfg.Prefetch),
+		closed:    channel.NotifyClose(make(chan *amqp091.Error, 1)),
+		cancelled: channel.NotifyCancel(make(chan string, 1)),
+	}
+	s.alive, s.end = context.WithCancel(ctx)
+	if err := channel.Qos(w.cfg.Prefetch, 0, false); err != nil {
+		s.close()
+		return nil, fmt.Errorf("set the prefetch: %w", err)
+	}
+	queue := w.cfg.Topology.DueQueue(w.cfg.Kind)
+	deliveries, err := channel.Consume(queue, "", false, false, false, false, nil)
+	if err != nil {
+		s.close()
+		return nil, fmt.Errorf("consume %s: %w", queue, err)
+	}
+	go s.pump(deliveries)
+	w.current.Store(s)
+	return s, nil
+}
+
+// pump moves deliveries into a channel with room for all that the broker may send at a time. The
+// library's own is unbuffered, so it would look empty between any two messages and make batches of one.
+func (s *subscription) pump(deliveries <-chan amqp091.Delivery) {
+	for delivery := range deliveries {
+		s.arrived <- delivery
+	}
+	s.end()
+	close(s.arrived)
+}
+
+// cause is why no more deliveries can come.
+func (s *subscription) cause() error {
+	select {
+	case _, cancelled := <-s.cancelled:
+		if cancelled {
+			return errCancelled
+		}
+	default:
+	}
+	select {
+	case err := <-s.closed:
+		if err != nil {
+			return fmt.Errorf("%w: %w", errLost, err)
+		}
+	default:
+	}
+	return errLost
+}
+
+// close gives back, by closing the channel, whatever was not acknowledged. A dead socket does not
+// hold it up.
+func (s *subscription) close() {
+	s.end()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = s.channel.Close() // it may be gone already, which is as good
+	}()
+	select {
+	case <-closed:
+	case <-time.After(2 * time.Second):
+	}
+}
+
+// take is the batch that begins with first: what has arrived, never waiting for more.
+func (s *subscription) take(first amqp091.Delivery) []amqp091.Delivery {
+	batch := []amqp091.Delivery{first}
+	bytes := len(first.Body)
+	for len(batch) < s.cfg.Batch && bytes < s.cfg.BatchBytes {
+		select {
+		case delivery, ok := <-s.arrived:
+			if !ok {
+				return batch
+			}
+			batch = append(batch, delivery)
+			bytes += len(delivery.Body)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
