@@ -62,6 +62,17 @@ func Retry(err error) Outcome { return Outcome{verb: verbRetried, err: err} }
 // Dead: it can never succeed; it is buried at once.
 func Dead(err error) Outcome { return Outcome{verb: verbDead, err: err} }
 
+// String is for logs and tests: "done", "deferred by 5s", "dead: no such order".
+func (o Outcome) String() string {
+	switch {
+	case o.verb == verbDeferred:
+		return fmt.Sprintf("%s by %s", o.verb, o.after)
+	case o.err != nil:
+		return fmt.Sprintf("%s: %v", o.verb, o.err)
+	}
+	return string(o.verb)
+}
+
 // ConsumerConfig says what a [Consumer] reads and how. Fields without a default are required.
 type ConsumerConfig struct {
 	// Conn is the connection to consume on. It should not be the publisher's: while the broker is

@@ -93,6 +93,9 @@ func TestSessionsAreTheSameWhateverTheDSNSays(t *testing.T) {
 	if err := db.Raw("SELECT at FROM times").Row().Scan(&got); err != nil || !got.Equal(at) {
 		t.Errorf("time stored as %v, %v; want %v", got, err, at)
 	}
+	if n := number(t, db, "SELECT COUNT(*) FROM times WHERE CAST(at AS CHAR) = '2026-03-29 01:30:00.123456'"); n != 1 {
+		t.Error("the time is not stored in UTC")
+	}
 	if found := db.Exec("UPDATE times SET id = 1 WHERE id = 1").RowsAffected; found != 1 {
 		t.Errorf("an update to the same value reports %d rows, want the one that it found", found)
 	}
@@ -188,16 +191,20 @@ func TestAPoolLeavesAServerThatIsReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.User, config.Passwd = "shop", "shop"
-	db := open(t, config.FormatDSN(), database.Options{})
+	db := open(t, config.FormatDSN(), database.Options{MaxOpen: 1})
 	insert := func() error {
 		return database.Transact(t.Context(), db, func(tx *gorm.DB) error { return tx.Exec("INSERT INTO t VALUES ()").Error })
 	}
 	if err := insert(); err != nil {
 		t.Fatal(err)
 	}
+	connection := number(t, db, "SELECT CONNECTION_ID()")
 	exec(t, admin, "SET GLOBAL read_only = 1")
 	if err := insert(); !database.IsOutage(err) {
 		t.Errorf("a read-only server is an outage, got %v", err)
+	}
+	if connection == number(t, db, "SELECT CONNECTION_ID()") {
+		t.Error("the connection was kept, so after a failover it would lead to the replica for ever")
 	}
 	exec(t, admin, "SET GLOBAL read_only = 0")
 	if err := insert(); err != nil {

@@ -29,7 +29,8 @@ var _ Publisher = (*amqp.Publisher)(nil)
 type RelayConfig struct {
 	// Topology names the rungs for timers.
 	Topology amqp.Topology
-	// Batch is how many rows are claimed at a time. 500 when zero.
+	// Batch is how many rows are claimed at a time. 500 when zero; at most 900, because MariaDB makes a
+	// subquery of a list of 1,000 (https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/).
 	Batch int
 	// Lease is how long a claim holds: the rows of a relay that died wait for that long, and a publish
 	// has a third of it to be confirmed. 30 s when zero; at least 1 s.
@@ -94,6 +95,7 @@ func NewRelay(db *gorm.DB, pub Publisher, cfg RelayConfig) *Relay {
 	if cfg.Lease == 0 {
 		cfg.Lease = 30 * time.Second
 	}
+	cfg.Batch = min(cfg.Batch, 900)
 	cfg.Lease = max(cfg.Lease, time.Second)
 	if cfg.Poll <= 0 {
 		cfg.Poll = time.Second
@@ -185,7 +187,7 @@ func (r *Relay) next(ctx context.Context) *batch {
 			return b
 		}
 		if !r.hot && !r.scanning {
-			sleep(ctx, time.Until(r.looked.Add(r.cfg.Poll)), r.wake)
+			r.hot = sleep(ctx, time.Until(r.looked.Add(r.cfg.Poll)), r.wake)
 		}
 	}
 	return nil
@@ -197,11 +199,6 @@ func (r *Relay) find(ctx context.Context, limit int) (b *batch, err error) {
 		if err := r.look(ctx); err != nil {
 			return nil, err
 		}
-	}
-	select {
-	case <-r.wake:
-		r.hot = true
-	default:
 	}
 	r.turn = !r.turn
 	if r.scanning && (r.turn || !r.hot) {
@@ -334,13 +331,15 @@ func finishing(ctx context.Context, deadline time.Time) (context.Context, contex
 	return work, func() { stop(); cancel() }
 }
 
-// sleep waits for d, for wake, or for the end of ctx.
-func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+// sleep waits for d, for wake, or for the end of ctx, and reports whether it was for wake.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-timer.C:
 	case <-wake:
+		return true
+	case <-timer.C:
 	case <-ctx.Done():
 	}
+	return false
 }

@@ -26,6 +26,10 @@ func (s *serve) Run(ctx context.Context, to console) error {
 	if err != nil {
 		return err
 	}
+	broker := amqp.Config{URIs: s.AMQPURL}
+	if err := broker.Validate(); err != nil {
+		return fmt.Errorf("%w: --amqp-url: %w", errUsage, err)
+	}
 	db, err := s.open(logger)
 	if err != nil {
 		return err
@@ -37,5 +41,5 @@ func (s *serve) Run(ctx context.Context, to console) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	return c.Serve(ctx, amqp.Config{URIs: s.AMQPURL}, roles...)
+	return c.Serve(ctx, broker, roles...)
 }

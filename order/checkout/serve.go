@@ -57,8 +57,11 @@ func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role)
 	if len(roles) == 0 {
 		roles = Roles
 	}
-	if err := c.awaitDatabase(ctx); err != nil {
+	if err := broker.Validate(); err != nil {
 		return err
+	}
+	if err := c.awaitDatabase(ctx); err != nil {
+		return orEnded(ctx, err)
 	}
 	// The connections outlive ctx: what is in hand when it ends has still to be confirmed and
 	// acknowledged. So they are closed last, the one to publish after the loops that publish.
