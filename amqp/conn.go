@@ -416,7 +416,7 @@ func (c *Conn) watch(ctx context.Context, l *link) error {
 				c.cfg.Logger.Info("the broker accepts messages again")
 			}
 		case cause := <-l.dropped:
-			<-l.closes
+			<-l.closes //nolint:errcheck // that it came is all
 			return cause
 		case e := <-l.closes:
 			select {
@@ -484,7 +484,7 @@ func (l *link) close(blocked bool) {
 		_ = l.CloseDeadline(time.Now().Add(closeTimeout))
 	}
 	l.socket.Close()
-	<-l.closes
+	<-l.closes //nolint:errcheck // that it came is all
 }
 
 // socket closes itself when it cannot be read from any more. Otherwise amqp091, on finding that

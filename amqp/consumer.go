@@ -182,7 +182,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 // Ready is nil while every worker is consuming and able to do its work, and else says why not.
 func (c *Consumer) Ready() error {
-	if err, _ := c.outage.current(); err != nil {
+	if _, err := c.outage.current(); err != nil {
 		return fmt.Errorf("%s: %w", c.cfg.Kind, err)
 	}
 	for _, w := range c.workers {

@@ -186,7 +186,7 @@ func TestConsumerTakesFullBatches(t *testing.T) {
 		if len(batch) > 200 {
 			t.Errorf("a batch of %d", len(batch))
 		}
-		time.Sleep(5 * time.Millisecond) // what a transaction takes
+		time.Sleep(20 * time.Millisecond) // what a transaction of 200 orders takes
 		if handled.Add(int64(len(batch))) == n {
 			close(all)
 		}

@@ -81,7 +81,7 @@ func FuzzHeaders(f *testing.F) {
 		}
 		out := &Publishing{Message: buried}
 		if _, err := out.check(1 << 20); err == nil {
-			if err := amqp091.Table(out.encode().Headers).Validate(); err != nil {
+			if err := out.encode().Headers.Validate(); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -42,7 +42,7 @@ func TestReadsTheBrokersMismatches(t *testing.T) {
 		&amqp091.Error{Code: amqp091.PreconditionFailed, Server: true, Reason: "PRECONDITION_FAILED - invalid arg 'x-max-priority' for queue 'probe' in vhost '/' of queue type rabbit_quorum_queue"},
 		&amqp091.Error{Code: amqp091.ResourceLocked, Server: true, Reason: "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'probe' in vhost '/'"},
 	} {
-		if got := mismatch(err, "", nil); got != err {
+		if got := mismatch(err, "", nil); got != err { //nolint:errorlint // the very same
 			t.Errorf("%v became %v", err, got)
 		}
 	}

@@ -54,18 +54,18 @@ func (o *outage) end() {
 	close(o.over)
 }
 
-// current is the outage that there is, if any, and what tells that it has ended.
-func (o *outage) current() (err error, over <-chan struct{}) {
+// current is the outage that there is, if any, and what is closed when it has ended.
+func (o *outage) current() (over <-chan struct{}, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.err, o.over
+	return o.over, o.err
 }
 
 // await waits until there is no outage, or the probe finds that it may be over: true. It is false when ctx
 // ended before that.
 func (o *outage) await(ctx context.Context, pause backoff.BackOff, probe func(context.Context) error) bool {
 	for {
-		err, over := o.current()
+		over, err := o.current()
 		if err == nil {
 			return true
 		}

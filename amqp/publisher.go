@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -203,7 +201,7 @@ func (p *Publisher) publish(ctx context.Context, messages []Publishing) []error 
 	p.moved.Broadcast()
 	errs := slices.Clone(j.errs)
 	for i, err := range errs {
-		if err == errPending {
+		if errors.Is(err, errPending) {
 			errs[i] = unconfirmed(cause)
 		}
 	}
@@ -249,7 +247,7 @@ func (p *Publisher) write() {
 
 func (p *Publisher) send(j *job) {
 	for i := range j.messages {
-		if j.errs[i] != errPending {
+		if !errors.Is(j.errs[i], errPending) {
 			continue
 		}
 		s, err := p.slot(j)
@@ -346,7 +344,7 @@ func (p *Publisher) sendOne(s *session, j *job, i int) error {
 		return fmt.Errorf("%w: its properties and headers take %d bytes; %d are allowed", ErrInvalid, j.sizes[i], frame-min(headerRoom, frame/2))
 	}
 	if !s.exchanges[m.Exchange] {
-		if err := p.find(s, j.ctx, m.Exchange); err != nil {
+		if err := p.find(j.ctx, s, m.Exchange); err != nil {
 			return err
 		}
 		s.exchanges[m.Exchange] = true
@@ -372,7 +370,7 @@ func (p *Publisher) sendOne(s *session, j *job, i int) error {
 
 // find asks whether the exchange exists. A message to one that does not makes the broker close the
 // channel, and so leaves all others on it in doubt.
-func (p *Publisher) find(s *session, ctx context.Context, exchange string) error {
+func (p *Publisher) find(ctx context.Context, s *session, exchange string) error {
 	err := p.ask(s.link, func() error {
 		ch, err := s.link.channel(ctx)
 		if err != nil {
@@ -507,152 +505,6 @@ func (p *Publisher) overdue(blocked bool, now time.Time) *link {
 		return p.asked
 	case s != nil && s.first < s.next && now.Sub(s.progress) > p.cfg.ConfirmTimeout:
 		return s.link
-	}
-	return nil
-}
-
-// encode is the message in amqp091's terms.
-func (m *Publishing) encode() amqp091.Publishing {
-	out := amqp091.Publishing{
-		Headers:      m.Headers,
-		ContentType:  m.ContentType,
-		DeliveryMode: amqp091.Persistent,
-		MessageId:    m.ID,
-		Timestamp:    m.Timestamp,
-		AppId:        m.AppID,
-		Body:         m.Body,
-	}
-	if out.ContentType == "" {
-		out.ContentType = amqp091.MimeApplicationJSON
-	}
-	if out.Timestamp.IsZero() {
-		out.Timestamp = time.Now()
-	}
-	if m.Expiration > 0 {
-		out.Expiration = strconv.FormatInt(int64((m.Expiration+time.Millisecond-1)/time.Millisecond), 10)
-	}
-	return out
-}
-
-// check returns the size of the frame that carries the message's properties, or what makes it
-// impossible to send. Half of an impossible message would end up on the wire before amqp091 found
-// that out, and the broker would end the connection for everybody.
-func (m *Publishing) check(maxBytes int) (int, error) {
-	const fixed = 64 // what is not counted below: the frame itself, flags, timestamp, expiration, lengths
-	size := fixed
-	for _, field := range [...]struct{ name, value string }{
-		{"exchange", m.Exchange}, {"kind", m.Kind}, {"id", m.ID}, {"content type", m.ContentType}, {"app id", m.AppID},
-	} {
-		if len(field.value) > maxShort {
-			return 0, fmt.Errorf("its %s has %d bytes; AMQP allows %d", field.name, len(field.value), maxShort)
-		}
-		size += len(field.value)
-	}
-	if len(m.Body) > maxBytes {
-		return 0, fmt.Errorf("its body has %d bytes; %d are allowed", len(m.Body), maxBytes)
-	}
-	if m.Expiration < 0 || m.Expiration > MaxDelay {
-		return 0, fmt.Errorf("its expiration is %s; the broker takes 0 to %s", m.Expiration, MaxDelay)
-	}
-	for key, why := range forbidden {
-		if _, found := m.Headers[key]; found {
-			return 0, fmt.Errorf("header %s %s", key, why)
-		}
-	}
-	headers, err := tableSize(m.Headers, 0)
-	if err != nil {
-		return 0, fmt.Errorf("its headers: %w", err)
-	}
-	return size + headers, nil
-}
-
-// forbidden headers are the broker's to act on. An x-death that is not the broker's own, a list of
-// strings for instance, crashes RabbitMQ 3.10's dead-letter worker over and over until its
-// supervisor gives up, and with it all at-least-once dead-lettering of the node, until that is
-// restarted (tried with 3.10.8).
-var forbidden = map[string]string{
-	"CC":      "would send it to other queues as well",
-	"BCC":     "would send it to other queues as well",
-	"x-death": "is the broker's own",
-}
-
-const (
-	// headerRoom is kept free in the frame for what is added later: by the broker when it dead-letters
-	// the message (x-death), by a retry (the errors). A message that fits no more cannot be delivered:
-	// the broker ends the consumer's connection over it, each time again.
-	headerRoom = 8 << 10
-	maxShort   = 255 // bytes in AMQP's short strings
-	maxDepth   = 16  // of tables and lists in each other: one could contain itself
-)
-
-// tableSize is how many bytes a table takes on the wire.
-func tableSize(table amqp091.Table, depth int) (int, error) {
-	size := 4
-	for key, value := range table {
-		if len(key) > maxShort {
-			return 0, fmt.Errorf("a name has %d bytes; AMQP allows %d", len(key), maxShort)
-		}
-		n, err := fieldSize(value, depth)
-		if err != nil {
-			return 0, fmt.Errorf("%q: %w", key, err)
-		}
-		size += 1 + len(key) + n
-	}
-	return size, nil
-}
-
-func fieldSize(value any, depth int) (int, error) {
-	if depth == maxDepth {
-		return 0, fmt.Errorf("nested more than %d deep", maxDepth)
-	}
-	switch v := value.(type) {
-	case nil:
-		return 1, nil
-	case bool, byte, int8:
-		return 2, nil
-	case int16, uint16:
-		return 3, nil
-	case int32, uint32:
-		return 5, nil
-	case float32:
-		return 5, finite(float64(v))
-	case int:
-		if v != int(int32(v)) {
-			return 0, fmt.Errorf("int %d is sent with 32 bits and does not fit: use int64", v)
-		}
-		return 5, nil
-	case amqp091.Decimal:
-		return 6, nil
-	case int64, time.Time:
-		return 9, nil
-	case float64:
-		return 9, finite(v)
-	case string:
-		return 5 + len(v), nil
-	case []byte:
-		return 5 + len(v), nil
-	case []any:
-		size := 5
-		for _, item := range v {
-			n, err := fieldSize(item, depth+1)
-			if err != nil {
-				return 0, err
-			}
-			size += n
-		}
-		return size, nil
-	case amqp091.Table:
-		n, err := tableSize(v, depth+1)
-		return 1 + n, err
-	}
-	return 0, fmt.Errorf("AMQP cannot carry a %T", value)
-}
-
-// finite: over any other number the broker ends the connection with an internal error (tried with
-// RabbitMQ 3.10 and 4.3).
-func finite(f float64) error {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return fmt.Errorf("the broker cannot read the number %v", f)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func BenchmarkPublish(b *testing.B) {
 	if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
 		b.Fatal(err)
 	}
-	defer ch.QueueDelete(queue, false, false, false)
+	defer func() { _, _ = ch.QueueDelete(queue, false, false, false) }()
 	bare, err := amqptest.Conn(b).Channel(b.Context())
 	if err != nil {
 		b.Fatal(err)

@@ -250,12 +250,14 @@ func (r *Relay) look(ctx context.Context) error {
 
 // relay publishes a batch. What it has begun it finishes after ctx has ended, for a short while.
 func (r *Relay) relay(ctx context.Context, b *batch) {
-	over := b.since.Add(r.cfg.Lease)
 	publishCtx, cancel := finishing(ctx, time.Now().Add(r.cfg.Lease/3))
 	defer cancel()
-	letters, err := r.read(publishCtx, b)
+	var letters []letter
+	err := insist(publishCtx, func() (err error) {
+		letters, err = r.read(publishCtx, b)
+		return err
+	})
 	if err != nil {
-		// They come back when the lease is over.
 		r.cfg.Logger.Warn("rows of the outbox wait until their claim is over", "error", err, "rows", len(b.ids))
 		return
 	}
@@ -263,18 +265,21 @@ func (r *Relay) relay(ctx context.Context, b *batch) {
 	r.cfg.Metrics.count(letters)
 	r.report(letters)
 
-	settleCtx, cancel := finishing(ctx, over)
+	// After the lease they may be another relay's.
+	settleCtx, cancel := finishing(ctx, b.since.Add(r.cfg.Lease))
 	defer cancel()
-	pause := backoff.WithContext(backoff.NewExponentialBackOff(
+	if err := insist(settleCtx, func() error { return r.settle(settleCtx, letters) }); err != nil {
+		r.cfg.Logger.Warn("rows of the outbox will be sent again", "error", err, "rows", len(letters))
+	}
+}
+
+// insist tries until it succeeds or ctx ends, and returns the last error.
+func insist(ctx context.Context, try func() error) error {
+	return backoff.Retry(try, backoff.WithContext(backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond),
 		backoff.WithMaxInterval(2*time.Second),
 		backoff.WithMaxElapsedTime(0),
-	), settleCtx)
-	err = backoff.Retry(func() error { return r.settle(settleCtx, letters) }, pause)
-	if err != nil {
-		// After the lease they may be another relay's.
-		r.cfg.Logger.Warn("rows of the outbox will be sent again", "error", err, "rows", len(letters))
-	}
+	), ctx))
 }
 
 func (r *Relay) publish(ctx context.Context, letters []letter) {

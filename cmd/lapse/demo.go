@@ -186,7 +186,6 @@ type demoRun struct {
 	to     console
 
 	mu      sync.Mutex
-	orders  []order.Order
 	letters []letter
 	result  demoResult
 }
