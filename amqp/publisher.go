@@ -111,6 +111,8 @@ type flight struct {
 	job      *job
 	index    int
 	returned bool
+	written  bool
+	answer   *amqp091.DeferredConfirmation // once it is written; nil if that failed
 }
 
 func (s *session) flight(tag uint64) *flight { return &s.flights[tag%uint64(len(s.flights))] }
@@ -357,10 +359,16 @@ func (p *Publisher) sendOne(s *session, j *job, i int) error {
 	if s.first == s.next {
 		s.progress = time.Now()
 	}
-	*s.flight(s.next) = flight{job: j, index: i}
+	tag := s.next
+	*s.flight(tag) = flight{job: j, index: i}
 	s.next++
 	p.mu.Unlock()
-	err := s.ch.Publish(m.Exchange, m.Kind, true, false, m.encode())
+	answer, err := s.ch.PublishWithDeferredConfirm(m.Exchange, m.Kind, true, false, m.encode())
+	p.mu.Lock()
+	f := s.flight(tag)
+	f.written, f.answer = true, answer
+	p.moved.Broadcast()
+	p.mu.Unlock()
 	if err != nil && !errors.Is(err, amqp091.ErrClosed) {
 		// Half a message may be on the wire, so nothing else can follow it there.
 		s.link.drop(fmt.Errorf("write to the broker: %w", err))
@@ -413,11 +421,18 @@ func (p *Publisher) confirm(s *session, c amqp091.Confirmation) {
 	}
 	for ; s.first <= c.DeliveryTag && s.first < s.next; s.first++ {
 		f := s.flight(s.first)
+		for !f.written {
+			p.moved.Wait() // it was, or the answer would not be here; sendOne is about to note it
+		}
 		var err error
 		switch m := &f.job.messages[f.index]; {
 		case f.returned:
 			err = fmt.Errorf("%w: no queue is bound to exchange %q for key %q", ErrUnroutable, m.Exchange, m.Kind)
-		case !c.Ack:
+		case f.answer == nil:
+			err = unconfirmed(errors.New("it was not written whole"))
+		// Not c.Ack: when an ack for several messages follows a nack for one of them that came out of turn,
+		// amqp091 1.16 passes on an ack for that one, too. Its deferred confirmations tell them apart.
+		case !f.answer.Acked():
 			err = fmt.Errorf("%w: exchange %q, key %q", ErrRefused, m.Exchange, m.Kind)
 		}
 		f.job.answer(f.index, err)

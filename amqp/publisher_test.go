@@ -237,6 +237,28 @@ func TestAFullQueueRefuses(t *testing.T) {
 	wantAll(t, p.Publish(ctx, to(exchange, kind, 1)...), nil)
 }
 
+// Refusals come out of turn among the confirms of other queues, and cumulative acks after them.
+func TestARefusalIsNotTakenForAConfirm(t *testing.T) {
+	conn := amqptest.Conn(t)
+	full, kind := declare(t, conn, amqp091.Table{"x-max-length": int64(1), "x-overflow": "reject-publish"})
+	good, _ := declare(t, conn, amqp091.Table{"x-queue-type": "quorum"})
+	p := publisher(t, conn, amqp.PublisherConfig{})
+	wantAll(t, p.Publish(within(t, 10*time.Second), to(full, kind, 1)...), nil)
+	messages := make([]amqp.Publishing, 0, 1000)
+	for range cap(messages) / 2 {
+		messages = append(messages, to(good, kind, 1)[0], to(full, kind, 1)[0])
+	}
+	for i, err := range p.Publish(within(t, 20*time.Second), messages...) {
+		var want error
+		if messages[i].Exchange == full {
+			want = amqp.ErrRefused
+		}
+		if !errors.Is(err, want) {
+			t.Fatalf("message %d: got %v, want %v", i, err, want)
+		}
+	}
+}
+
 func TestWhatCannotBePublishedHurtsNobodyElse(t *testing.T) {
 	conn := amqptest.Conn(t)
 	exchange, kind := declare(t, conn, amqp091.Table{"x-queue-type": "quorum"})
