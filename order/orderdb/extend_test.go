@@ -110,12 +110,17 @@ func TestExtendAll(t *testing.T) {
 // A request that is interrupted again and again, and made by several callers at once while orders are
 // being placed and paid, gives each order that was there at its start its time once.
 func TestExtendAllIsDoneOnce(t *testing.T) {
+	t.Run("all orders", func(t *testing.T) { extendOnce(t, "") })
+	t.Run("those with a tag", func(t *testing.T) { extendOnce(t, "vip") })
+}
+
+func extendOnce(t *testing.T, tag string) {
 	s := newShop(t)
 	s.setStock(10_000, "shoe")
 	ids := names("o-", 1500)
-	s.placeMany(ids)
+	s.placeMany(ids, "vip")
 	before := s.deadlines()
-	r := order.ExtendRequest{Key: "k-1", More: 20 * time.Minute}
+	r := order.ExtendRequest{Key: "k-1", More: 20 * time.Minute, Tag: tag}
 	if _, err := s.store.ExtendSome(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +148,7 @@ func TestExtendAllIsDoneOnce(t *testing.T) {
 			}
 		})
 	}
-	all.Go(func() { s.placeMany(names("p-", 300)) })
+	all.Go(func() { s.placeMany(names("p-", 300), "vip") })
 	all.Go(func() {
 		for _, id := range ids[1400:] {
 			if err := s.pay(t.Context(), id); err != nil {

@@ -139,7 +139,7 @@ func (r record) sameContent(d order.Draft) bool {
 
 // Get loads an order. The error wraps [order.ErrNotFound] or [order.ErrUnavailable].
 func (s *Store) Get(ctx context.Context, id string) (order.Order, error) {
-	o, _, err := load(s.reader(ctx), id, plain)
+	o, _, err := load(session(ctx, s.db), id, plain)
 	return o, unavailable(err)
 }
 
@@ -150,7 +150,7 @@ func (s *Store) Timeline(ctx context.Context, id string) ([]order.Entry, error) 
 		return nil, notFound(id)
 	}
 	var entries []order.Entry
-	err := query(s.reader(ctx), func(scan func(...any) error) error {
+	err := query(session(ctx, s.db), func(scan func(...any) error) error {
 		var e order.Entry
 		err := scan(&e.Version, (*instant)(&e.At), &e.Type, &e.By.Who, &e.By.Why, &e.Detail)
 		entries = append(entries, e)
@@ -169,7 +169,7 @@ func (s *Store) Timeline(ctx context.Context, id string) ([]order.Entry, error) 
 func (s *Store) Find(ctx context.Context, ids []string) (map[string]order.Head, error) {
 	heads := make(map[string]order.Head, len(ids))
 	for chunk := range slices.Chunk(distinct(ids), maxRows) {
-		err := query(s.reader(ctx), func(scan func(...any) error) error {
+		err := query(session(ctx, s.db), func(scan func(...any) error) error {
 			var h order.Head
 			err := scan(&h.ID, &h.Status, (*instant)(&h.Deadline))
 			heads[h.ID] = h
@@ -189,7 +189,7 @@ func (s *Store) Overdue(ctx context.Context, grace time.Duration, after order.Cu
 		cursor = instant(time.Unix(0, 0))
 	}
 	var overdue []order.Overdue
-	err := query(s.reader(ctx), func(scan func(...any) error) error {
+	err := query(session(ctx, s.db), func(scan func(...any) error) error {
 		var o order.Overdue
 		var now time.Time
 		err := scan(&o.ID, (*instant)(&o.Deadline), (*instant)(&now))

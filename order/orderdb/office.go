@@ -23,7 +23,7 @@ func readPause(tx *gorm.DB) (now time.Time, pause order.Pause, err error) {
 
 // Pause tells whether expiry is paused.
 func (s *Store) Pause(ctx context.Context) (order.Pause, error) {
-	_, pause, err := readPause(s.reader(ctx))
+	_, pause, err := readPause(session(ctx, s.db))
 	return pause, unavailable(err)
 }
 
@@ -35,7 +35,7 @@ func (s *Store) Paused(ctx context.Context) (bool, error) {
 
 // SetPause pauses or resumes expiry.
 func (s *Store) SetPause(ctx context.Context, state order.Pause) error {
-	err := s.reader(ctx).Exec("REPLACE INTO lapse_control (id, paused, who, why, since) VALUES (1, ?, ?, ?, UTC_TIMESTAMP(6))",
+	err := session(ctx, s.db).Exec("REPLACE INTO lapse_control (id, paused, who, why, since) VALUES (1, ?, ?, ?, UTC_TIMESTAMP(6))",
 		state.Paused, state.By.Who, state.By.Why).Error
 	if err != nil {
 		return unavailable(fmt.Errorf("setting the pause switch: %w", err))
@@ -45,7 +45,7 @@ func (s *Store) SetPause(ctx context.Context, state order.Pause) error {
 
 // SetStock sets how many pieces of an article are available.
 func (s *Store) SetStock(ctx context.Context, sku string, pieces int64) (order.Stock, error) {
-	db := s.reader(ctx)
+	db := session(ctx, s.db)
 	err := db.Exec(`INSERT INTO lapse_stock (sku, available, reserved, sold) VALUES (?, ?, 0, 0)
 		ON DUPLICATE KEY UPDATE available = ?`, sku, pieces, pieces).Error
 	if err != nil {
@@ -70,9 +70,9 @@ func (s *Store) Stock(ctx context.Context, skus ...string) ([]order.Stock, error
 	const list = "SELECT sku, available, reserved, sold FROM lapse_stock"
 	var err error
 	if len(skus) == 0 {
-		err = query(s.reader(ctx), scan, list+" ORDER BY sku")
+		err = query(session(ctx, s.db), scan, list+" ORDER BY sku")
 	} else if known := distinct(skus); len(known) > 0 {
-		err = query(s.reader(ctx), scan, list+" WHERE sku IN ? ORDER BY sku", known)
+		err = query(session(ctx, s.db), scan, list+" WHERE sku IN ? ORDER BY sku", known)
 	}
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("reading stock: %w", err))

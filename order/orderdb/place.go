@@ -21,39 +21,19 @@ const maxPlaceLines = 10_000
 // Place places the drafts.
 func (s *Store) Place(ctx context.Context, drafts []order.Draft) ([]order.Placement, error) {
 	placed := make([]order.Placement, len(drafts))
-	first := make(map[string]int, len(drafts)) // where an id occurs first
-	var batch []int
-	lines := 0
-	flush := func() error {
-		if len(batch) == 0 {
-			return nil
-		}
+	batches, first := split(drafts)
+	for _, batch := range batches {
 		err := settle(batch, func(batch []int) error {
 			return s.placeBatch(ctx, drafts, batch, placed)
 		}, func(i int, err error) {
 			placed[i].Err = err
 		})
-		batch, lines = nil, 0
-		return err
+		if err != nil {
+			return nil, err
+		}
 	}
 	for i, d := range drafts {
-		if _, again := first[d.ID]; again {
-			continue
-		}
-		first[d.ID] = i
-		if len(batch) == maxBatch || lines+len(d.Lines) > maxPlaceLines {
-			if err := flush(); err != nil {
-				return nil, err
-			}
-		}
-		batch, lines = append(batch, i), lines+len(d.Lines)
-	}
-	if err := flush(); err != nil {
-		return nil, err
-	}
-	for i, d := range drafts {
-		j := first[d.ID]
-		switch {
+		switch j := first[d.ID]; {
 		case i == j:
 		case placed[j].Err == nil && d.Hash() != drafts[j].Hash():
 			placed[i].Err = otherContent(d.ID)
@@ -63,6 +43,26 @@ func (s *Store) Place(ctx context.Context, drafts []order.Draft) ([]order.Placem
 		}
 	}
 	return placed, nil
+}
+
+// split divides drafts, by their indexes, into batches for one transaction each. It leaves out all but
+// the first with the same id.
+func split(drafts []order.Draft) (batches [][]int, first map[string]int) {
+	first = make(map[string]int, len(drafts))
+	var batch []int
+	lines := 0
+	for i, d := range drafts {
+		if _, again := first[d.ID]; again {
+			continue
+		}
+		first[d.ID] = i
+		if lines += len(d.Lines); len(batch) == maxBatch || lines > maxPlaceLines {
+			batches = append(batches, batch)
+			batch, lines = nil, len(d.Lines)
+		}
+		batch = append(batch, i)
+	}
+	return append(batches, batch), first
 }
 
 func (s *Store) placeBatch(ctx context.Context, drafts []order.Draft, batch []int, placed []order.Placement) error {
@@ -106,7 +106,7 @@ func (s *Store) PlaceIn(tx *gorm.DB, d order.Draft) (order.Order, error) {
 	if err := d.Validate(); err != nil {
 		return order.Order{}, err
 	}
-	answers, _, err := s.place(tx.Session(&gorm.Session{NewDB: true}), []order.Draft{d}, forUpdate)
+	answers, _, err := s.place(session(tx.Statement.Context, tx), []order.Draft{d}, forUpdate)
 	if err != nil {
 		return order.Order{}, err
 	}
@@ -263,7 +263,7 @@ func allot(tx *gorm.DB, orders []order.Order, lock string) (granted []order.Orde
 		}
 	}
 	if len(refused) > 0 {
-		err := tx.Exec("DELETE FROM lapse_orders WHERE id IN ?", slices.Collect(maps.Keys(refused))).Error
+		err := tx.Exec("DELETE o FROM lapse_orders o FORCE INDEX (PRIMARY) WHERE o.id IN ?", slices.Collect(maps.Keys(refused))).Error
 		if err != nil {
 			return nil, nil, fmt.Errorf("taking refused orders back: %w", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,15 +228,89 @@ func TestOneStockUpdateForABatch(t *testing.T) {
 	if _, err := s.PlaceAll(t.Context(), drafts); err != nil {
 		t.Fatal(err)
 	}
-	wantFew("placing", 5)
+	wantFew("placing", 5) // clock, orders, stock, lines, timeline
 	s.wantStock("hot", 900, 100, 0)
 	s.makeDue(-time.Second, ids...)
 	statements = nil
 	if _, err := s.Expire(t.Context(), ids); err != nil {
 		t.Fatal(err)
 	}
-	wantFew("expiring", 5)
+	wantFew("expiring", 5) // pause, orders, their lines, status, timeline
 	s.wantStock("hot", 1000, 0, 0)
+}
+
+// When many want the last pieces at once, they go to as many as there are, and the others are told.
+func TestLastPieces(t *testing.T) {
+	s := newShop(t)
+	s.setStock(10, "a", "b")
+	var placed, refused atomic.Int64
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			skus := []string{"a", "b"}
+			if i%2 == 0 {
+				skus = []string{"b", "a"}
+			}
+			switch _, err := s.Place(t.Context(), draft(fmt.Sprintf("o-%d", i), skus...)); {
+			case err == nil:
+				placed.Add(1)
+			case errors.Is(err, order.ErrOutOfStock):
+				refused.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if placed.Load() != 10 || refused.Load() != 30 {
+		t.Errorf("%d were placed, %d refused", placed.Load(), refused.Load())
+	}
+	s.wantStock("a", 0, 10, 0)
+	s.audit(10)
+}
+
+// An order of many articles among many such orders is no special case.
+func TestLargeOrders(t *testing.T) {
+	s := newShop(t)
+	exec(t, s.db, "INSERT INTO lapse_stock VALUES ('s-0000', 5, 0, 0)")
+	var drafts []order.Draft
+	for i := range 60 {
+		skus := names(fmt.Sprintf("s-%02d-", i), order.MaxLines)
+		exec(t, s.db, "INSERT INTO lapse_stock VALUES (?, 5, 0, 0)"+strings.Repeat(", (?, 5, 0, 0)", len(skus)-1), anys(skus)...)
+		drafts = append(drafts, draft(fmt.Sprintf("o-%02d", i), skus...))
+	}
+	placed, err := s.PlaceAll(t.Context(), drafts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]string, len(drafts))
+	for i, p := range placed {
+		if p.Err != nil {
+			t.Fatal(p.Err)
+		}
+		ids[i] = p.Order.ID
+	}
+	if got, err := s.Get(t.Context(), ids[0]); err != nil || cmp.Diff(placed[0].Order, got) != "" {
+		t.Errorf("%v (-placed +got):\n%s", err, cmp.Diff(placed[0].Order, got))
+	}
+	s.makeDue(-time.Second, ids...)
+	got, err := s.Expire(t.Context(), ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range got.Orders {
+		if e.Outcome != order.OutcomeExpired {
+			t.Errorf("%s: %s %v", e.ID, e.Outcome, e.Err)
+		}
+	}
+	s.audit(5)
+}
+
+func anys(texts []string) (values []any) {
+	for _, text := range texts {
+		values = append(values, text)
+	}
+	return values
 }
 
 // foreign is a pool as a shop may have opened it: another time zone, isolation level and driver
@@ -247,7 +322,7 @@ func foreign(t *testing.T, s *shop) *gorm.DB {
 		t.Fatal(err)
 	}
 	config.ParseTime, config.ClientFoundRows, config.InterpolateParams = false, false, false
-	// At 2:30 on the last Sunday of March there is no such time in Berlin.
+	// Where some times do not exist and others come twice.
 	if config.Loc, err = time.LoadLocation("Europe/Berlin"); err != nil {
 		t.Fatal(err)
 	}

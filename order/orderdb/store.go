@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
 
 	"github.com/lapse-go/lapse/amqp/database"
 	"github.com/lapse-go/lapse/order"
@@ -36,7 +37,7 @@ var _ order.Repository = (*Store)(nil)
 // New makes a store on a pool, which may be one that [database.Open] made or any other, whose tables
 // are there (see package migrations).
 func New(db *gorm.DB, cfg Config) *Store {
-	return &Store{db: db, cfg: cfg}
+	return &Store{db: session(db.Statement.Context, db), cfg: cfg}
 }
 
 // maxBatch is how many orders one transaction changes at most.
@@ -72,9 +73,17 @@ func (s *Store) committed() {
 	}
 }
 
-// reader is the pool for statements that need no transaction.
-func (s *Store) reader(ctx context.Context) *gorm.DB {
-	return s.db.Session(&gorm.Session{NewDB: true, Context: ctx})
+// session is one of db's that prepares no statements, of which an IN list of each length would be
+// another, and logs no errors, which are returned.
+func session(ctx context.Context, db *gorm.DB) *gorm.DB {
+	s := db.Session(&gorm.Session{NewDB: true, Context: ctx, SkipDefaultTransaction: true, Logger: logger.Discard})
+	switch prepared := s.Statement.ConnPool.(type) {
+	case *gorm.PreparedStmtDB:
+		s.Statement.ConnPool = prepared.ConnPool
+	case *gorm.PreparedStmtTX:
+		s.Statement.ConnPool = prepared.Tx
+	}
+	return s
 }
 
 // settle runs a batch. If that fails for what may be the fault of one of its items, or because it

@@ -57,29 +57,35 @@ var (
 	sell    = stockMove{from: "reserved", to: "sold"}
 )
 
+// maxCases is how many articles one statement moves at most: for each, the server looks through the
+// list of all.
+const maxCases = 500
+
 // moveStock moves the pieces of the orders and reports whether those of all articles were there. It is
-// one statement, and the transaction's last on rows that others wait for. Its rows are locked by sku,
-// without a join: with one, the server may lock them in another order, and two batches deadlock.
+// one statement, or a few if the articles are many, and the transaction's last on rows that others wait
+// for. They are locked by sku, without a join: with one, the server may lock them in another order, and
+// two batches deadlock.
 func moveStock(tx *gorm.DB, move stockMove, orders ...order.Order) (all bool, err error) {
 	skus, pieces := order.Quantities(orders...)
-	if len(skus) == 0 {
-		return true, nil
+	all = true
+	for skus := range slices.Chunk(skus, maxCases) {
+		sum := "CASE sku" + strings.Repeat(" WHEN ? THEN ?", len(skus)) + " END"
+		var sums []any
+		for _, sku := range skus {
+			sums = append(sums, sku, pieces[sku])
+		}
+		set := fmt.Sprintf("UPDATE lapse_stock FORCE INDEX (PRIMARY) SET %[1]s = %[1]s - %[3]s, %[2]s = %[2]s + %[3]s WHERE sku IN ?", move.from, move.to, sum)
+		args := append(slices.Concat(sums, sums), skus)
+		if move.ifEnough {
+			set += fmt.Sprintf(" AND %s >= %s", move.from, sum)
+			args = append(args, sums...)
+		}
+		// A count that would become negative is an error: the columns are unsigned.
+		moved := tx.Exec(set+" ORDER BY sku", args...)
+		if moved.Error != nil {
+			return false, fmt.Errorf("moving stock from %s to %s: %w", move.from, move.to, moved.Error)
+		}
+		all = all && int(moved.RowsAffected) == len(skus)
 	}
-	sum := "CASE sku" + strings.Repeat(" WHEN ? THEN ?", len(skus)) + " END"
-	var sums []any
-	for _, sku := range skus {
-		sums = append(sums, sku, pieces[sku])
-	}
-	set := fmt.Sprintf("UPDATE lapse_stock FORCE INDEX (PRIMARY) SET %[1]s = %[1]s - %[3]s, %[2]s = %[2]s + %[3]s WHERE sku IN ?", move.from, move.to, sum)
-	args := append(slices.Concat(sums, sums), skus)
-	if move.ifEnough {
-		set += fmt.Sprintf(" AND %s >= %s", move.from, sum)
-		args = append(args, sums...)
-	}
-	// A count that would become negative is an error: the columns are unsigned.
-	moved := tx.Exec(set+" ORDER BY sku", args...)
-	if moved.Error != nil {
-		return false, fmt.Errorf("moving stock from %s to %s: %w", move.from, move.to, moved.Error)
-	}
-	return int(moved.RowsAffected) == len(skus), nil
+	return all, nil
 }

@@ -261,7 +261,7 @@ func testOverdue(t *testing.T, s Subject) {
 			if len(page) > limit {
 				t.Fatalf("a page of %d has %d", limit, len(page))
 			}
-			if len(page) == 0 {
+			if len(page) == 0 || len(got) > 10 {
 				break
 			}
 			for _, o := range page {
