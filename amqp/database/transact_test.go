@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"net"
+	"net/url"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -126,7 +128,7 @@ func TestAnErrorOrAPanicRollsBack(t *testing.T) {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		database.Transact(t.Context(), db, func(tx *gorm.DB) error {
+		_ = database.Transact(t.Context(), db, func(tx *gorm.DB) error {
 			if err := increment(tx, 1); err != nil {
 				t.Error(err)
 			}
@@ -202,7 +204,7 @@ func TestWhoseFaultAnErrorIs(t *testing.T) {
 	cancel()
 	slow, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, httpErr := http.Get("http://127.0.0.1:1/")
+	httpErr := &url.Error{Op: "Get", URL: "http://127.0.0.1:1/", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}
 
 	const (
 		outage = iota

@@ -443,11 +443,10 @@ func TestStoppingLeavesNoClaim(t *testing.T) {
 func TestAnEmptyClaimBlocksNoInsert(t *testing.T) {
 	w := newWorld(t)
 	err := database.Transact(t.Context(), w.db, func(claim *gorm.DB) error {
-		rows, err := claim.Raw(claimable, 0, int64(math.MaxInt64), 500).Rows()
-		if err != nil {
+		var ids []int64
+		if err := claim.Raw(claimable, 0, int64(math.MaxInt64), 500).Scan(&ids).Error; err != nil {
 			return err
 		}
-		rows.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		return database.Transact(ctx, w.db, func(tx *gorm.DB) error { return Add(tx, w.event("{}")) })
