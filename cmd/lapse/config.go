@@ -135,11 +135,12 @@ func (f databaseFlags) migrate(ctx context.Context) error {
 }
 
 // newLogger writes text to a terminal and JSON elsewhere.
-func newLogger(w io.Writer) *slog.Logger {
+func newLogger(w io.Writer, level slog.Level) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
 	if f, ok := w.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			return slog.New(slog.NewTextHandler(w, nil))
+			return slog.New(slog.NewTextHandler(w, options))
 		}
 	}
-	return slog.New(slog.NewJSONHandler(w, nil))
+	return slog.New(slog.NewJSONHandler(w, options))
 }

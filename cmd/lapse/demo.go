@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	mathrand "math/rand/v2"
 	"strings"
 	"sync"
@@ -39,6 +40,7 @@ func (d *demo) Run(ctx context.Context, to console) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, demoLimit)
 	defer cancel()
 	name := strings.ToLower(rand.Text()[:8])
+	logger := newLogger(to.Err, slog.LevelWarn)
 
 	db, drop, err := d.freshDatabase(ctx, "lapse_demo_"+name)
 	if err != nil {
@@ -48,12 +50,12 @@ func (d *demo) Run(ctx context.Context, to console) (err error) {
 	shop, err := checkout.New(db, checkout.Config{
 		Namespace: "lapse-demo-" + name,
 		Retry:     amqp.RetryPolicy{Tries: 3},
-		Logger:    newLogger(to.Err),
+		Logger:    logger,
 	})
 	if err != nil {
 		return err
 	}
-	broker, err := amqp.Open(ctx, amqp.Config{URIs: d.AMQPURL, Name: "lapse-demo", Logger: newLogger(to.Err)})
+	broker, err := amqp.Open(ctx, amqp.Config{URIs: d.AMQPURL, Name: "lapse-demo", Logger: logger})
 	if err != nil {
 		return fmt.Errorf("%w: --amqp-url: %w", errUsage, err)
 	}

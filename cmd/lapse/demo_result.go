@@ -133,7 +133,7 @@ func (d *demoRun) report(output string) error {
 		{"dead letters", r.DeadLetters},
 	})
 	for _, l := range r.Letters {
-		t.AppendRow(table.Row{"  " + l.Reason, shorten(l.Error, 90)})
+		t.AppendRow(table.Row{"  " + l.Reason, shorten(l.Error, 72)})
 	}
 	for _, p := range r.Problems {
 		t.AppendRow(table.Row{"PROBLEM", p})

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/lapse-go/lapse/amqp"
 	"github.com/lapse-go/lapse/order/checkout"
@@ -17,7 +18,7 @@ type serve struct {
 
 // Run works until ctx ends, and then finishes what is in hand.
 func (s *serve) Run(ctx context.Context, to console) error {
-	logger := newLogger(to.Err)
+	logger := newLogger(to.Err, slog.LevelInfo)
 	roles, err := checkout.ParseRoles(s.Role)
 	if err != nil {
 		return fmt.Errorf("%w: --role: %w", errUsage, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 
 	"github.com/lapse-go/lapse/amqp"
@@ -22,13 +23,13 @@ import (
 // events. Each process of the service is a replica of its own.
 type shop struct {
 	*checkout.Checkout
-	t      testing.TB
-	url    string
-	db     *gorm.DB
-	cfg    checkout.Config
-	broker *amqp.Conn
-	ledger *ordertest.Ledger
-	stop   context.CancelFunc // of the subscriber
+	t       testing.TB
+	url     string
+	db      *gorm.DB
+	cfg     checkout.Config
+	metrics *prometheus.Registry
+	broker  *amqp.Conn
+	ledger  *ordertest.Ledger
 }
 
 // place is where a shop is; what is empty is on the shared servers.
@@ -39,7 +40,14 @@ type place struct {
 
 const pieces = 1_000_000 // of each article, at first
 
-var articles = []string{"espresso", "filter", "grinder", "kettle", "milk"}
+// articles are many, so that it is not their rows in the stock that all customers queue for.
+var articles = func() []string {
+	skus := make([]string, 100)
+	for i := range skus {
+		skus[i] = fmt.Sprintf("article-%02d", i)
+	}
+	return skus
+}()
 
 func newShop(t testing.TB, at place, cfg checkout.Config) *shop {
 	t.Helper()
@@ -53,17 +61,23 @@ func newShop(t testing.TB, at place, cfg checkout.Config) *shop {
 		cfg.Logger = amqptest.Logger(t)
 	}
 	cfg.Namespace = amqptest.Namespace()
-	s := &shop{t: t, url: at.url, db: at.db, cfg: cfg, broker: amqptest.Dial(t, at.url)}
+	s := &shop{t: t, url: at.url, db: at.db, cfg: cfg, metrics: prometheus.NewRegistry(), broker: amqptest.Dial(t, at.url)}
 	var err error
+	cfg.Registerer = s.metrics
 	if s.Checkout, err = checkout.New(s.db, cfg); err != nil {
 		t.Fatal(err)
 	}
 	amqptest.Declare(t, s.broker, s.Topology())
 	stock := make([]order.Stock, len(articles))
+	var setting errgroup.Group
 	for i, sku := range articles {
-		if stock[i], err = s.SetStock(t.Context(), sku, pieces); err != nil {
-			t.Fatal(err)
-		}
+		setting.Go(func() (err error) {
+			stock[i], err = s.SetStock(t.Context(), sku, pieces)
+			return err
+		})
+	}
+	if err := setting.Wait(); err != nil {
+		t.Fatal(err)
 	}
 	s.ledger = ordertest.NewLedger(stock...)
 	s.subscribe()
@@ -89,7 +103,6 @@ func (s *shop) subscribe() {
 	channel.Close()
 
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.t.Context()))
-	s.stop = stop
 	var over sync.WaitGroup
 	over.Go(func() {
 		for ctx.Err() == nil {
@@ -155,33 +168,38 @@ type replica struct {
 // start has a new replica serve roles on the broker at url. It ends with the test.
 func (s *shop) start(url string, roles ...checkout.Role) *replica {
 	s.t.Helper()
-	return s.startOn(database.Options{}, url, roles...)
-}
-
-func (s *shop) startOn(opts database.Options, url string, roles ...checkout.Role) *replica {
-	s.t.Helper()
-	db, err := database.Open(amqptest.DSN(s.t, s.db), opts)
+	db, err := database.Open(amqptest.DSN(s.t, s.db), database.Options{Logger: s.cfg.Logger})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	r := &replica{t: s.t, metrics: prometheus.NewRegistry(), done: make(chan struct{})}
-	cfg := s.cfg
-	cfg.Registerer = r.metrics
-	if r.Checkout, err = checkout.New(db, cfg); err != nil {
-		s.t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(s.t.Context()))
-	r.stop = stop
-	go func() {
-		defer close(r.done)
-		r.err = r.Serve(ctx, amqp.Config{URIs: []string{url}, MaxBackoff: time.Second}, roles...)
-	}()
 	s.t.Cleanup(func() {
-		r.end()
 		if pool, err := db.DB(); err == nil {
 			pool.Close()
 		}
 	})
+	cfg, metrics := s.cfg, prometheus.NewRegistry()
+	cfg.Registerer = metrics
+	c, err := checkout.New(db, cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return serve(s.t, c, metrics, url, roles...)
+}
+
+// startHere has the process that places orders serve as well, so that its relay is woken by them.
+func (s *shop) startHere(url string, roles ...checkout.Role) *replica {
+	s.t.Helper()
+	return serve(s.t, s.Checkout, s.metrics, url, roles...)
+}
+
+func serve(t testing.TB, c *checkout.Checkout, metrics *prometheus.Registry, url string, roles ...checkout.Role) *replica {
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	r := &replica{Checkout: c, t: t, metrics: metrics, stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		r.err = r.Serve(ctx, amqp.Config{URIs: []string{url}, MaxBackoff: time.Second}, roles...)
+	}()
+	t.Cleanup(r.end)
 	return r
 }
 
@@ -232,13 +250,20 @@ func (r *replica) metric(name string, labels ...string) (sum float64) {
 // await polls, since neither a database nor a broker tells when something has become so.
 func await(t testing.TB, patience time.Duration, what string, so func() bool) {
 	t.Helper()
-	over := time.Now().Add(patience)
-	for !so() {
+	if !within(patience, so) {
+		t.Fatalf("waited %s in vain: %s", patience, what)
+	}
+}
+
+// within is whether it became so.
+func within(patience time.Duration, so func() bool) bool {
+	for over := time.Now().Add(patience); !so(); {
 		if time.Now().After(over) {
-			t.Fatalf("waited %s in vain: %s", patience, what)
+			return false
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+	return true
 }
 
 // sql reads one number.
@@ -276,15 +301,11 @@ func (s *shop) queued(queue string) int {
 // ledger to say that all is well. When the patience is over, the ledger says what is missing.
 func (s *shop) judge(patience time.Duration) *ordertest.Verdict {
 	s.t.Helper()
-	over := time.Now().Add(patience)
-	for time.Now().Before(over) {
-		if s.sql("SELECT COUNT(*) FROM lapse_orders WHERE status = 'pending'") == 0 &&
+	within(patience, func() bool {
+		return s.sql("SELECT COUNT(*) FROM lapse_orders WHERE status = 'pending'") == 0 &&
 			s.sql("SELECT COUNT(*) FROM lapse_outbox") == 0 &&
-			int64(s.ledger.Events()) >= s.sql("SELECT COUNT(*) FROM lapse_timeline") {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+			int64(s.ledger.Events()) >= s.sql("SELECT COUNT(*) FROM lapse_timeline")
+	})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), time.Minute)
 	defer cancel()
 	v, err := s.ledger.Judge(ctx, s.Checkout)
@@ -304,7 +325,7 @@ func draft(id string, n int, window time.Duration) order.Draft {
 		ID: id, Customer: "customer-1", Region: "eu", Window: window,
 		Lines: []order.Line{
 			{SKU: articles[n%len(articles)], Quantity: 1, Price: order.Money{Amount: 1999, Currency: "EUR"}},
-			{SKU: articles[(n+2)%len(articles)], Quantity: 2, Price: order.Money{Amount: 450, Currency: "EUR"}},
+			{SKU: articles[(n+7)%len(articles)], Quantity: 2, Price: order.Money{Amount: 450, Currency: "EUR"}},
 		},
 	}
 }

@@ -181,7 +181,7 @@ func (s *shop) waitForLock(text string) {
 
 // The same by chance: payments and expiry go for the same orders, in batches and one by one.
 func TestPaymentsAgainstExpiry(t *testing.T) {
-	n := 4000
+	n := 10_000
 	if testing.Short() {
 		n = 600
 	}
