@@ -79,7 +79,7 @@ func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role)
 	publisher := amqp.NewPublisher(publishing, amqp.PublisherConfig{Metrics: c.metrics.transport, Logger: c.cfg.Logger})
 	defer publisher.Close()
 
-	if err := c.topology.Declare(ctx, consuming); err != nil {
+	if err := c.declare(ctx, consuming); err != nil {
 		return orEnded(ctx, err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -108,6 +108,25 @@ func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role)
 	defer c.setReady(nil)
 	c.cfg.Logger.Info("serving", "roles", roles, "namespace", c.topology.Namespace)
 	return orEnded(ctx, group.Wait())
+}
+
+// declare waits for the broker, however long it takes, and then for the topology, but not for long: part
+// of it may be out of reach, for instance a queue whose nodes are down, without the rest being so. The
+// consumers declare what they find missing.
+func (c *Checkout) declare(ctx context.Context, conn *amqp.Conn) error {
+	channel, err := conn.Channel(ctx)
+	if err != nil {
+		return err
+	}
+	defer channel.Close()
+	bounded, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	err = c.topology.Declare(bounded, conn)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		c.cfg.Logger.Warn("serving although not all queues could be declared", "error", err)
+		return nil
+	}
+	return err
 }
 
 // orEnded is nil if all that happened is that ctx ended.
