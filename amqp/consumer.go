@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -116,35 +117,29 @@ type ConsumerConfig struct {
 	Logger  *slog.Logger
 }
 
-func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
-	switch {
-	case c.Conn == nil || c.Publisher == nil || c.Handler == nil || c.Kind == "":
-		return c, errors.New("a consumer needs a connection, a publisher, a handler and a kind")
-	case c.Workers < 0 || c.Batch < 0 || c.BatchBytes < 0 || c.Prefetch < 0 || c.Hold < 0 || c.Shutdown < 0 || c.Idle < 0:
-		return c, errors.New("a consumer's numbers cannot be negative; zero means the default")
+// Validate says what is wrong with the numbers, or nil.
+func (c ConsumerConfig) Validate() error {
+	if c.Workers < 0 || c.Batch < 0 || c.BatchBytes < 0 || c.Prefetch < 0 || c.Hold < 0 || c.Shutdown < 0 || c.Idle < 0 {
+		return errors.New("workers, batch, prefetch and durations of a consumer cannot be negative; zero means the default")
 	}
-	if err := c.Retry.Validate(); err != nil {
-		return c, err
+	if prefetch := c.withDefaults().Prefetch; prefetch > math.MaxUint16 {
+		return fmt.Errorf("a prefetch of %d: AMQP allows at most %d, which is twice the largest batch", prefetch, math.MaxUint16)
 	}
+	return c.Retry.Validate()
+}
+
+func (c ConsumerConfig) withDefaults() ConsumerConfig {
 	c.Topology = c.Topology.withDefaults()
 	c.Workers = cmp.Or(c.Workers, 2)
 	c.Batch = cmp.Or(c.Batch, 200)
 	c.BatchBytes = cmp.Or(c.BatchBytes, 4<<20)
 	c.Prefetch = max(cmp.Or(c.Prefetch, 2*c.Batch), c.Batch)
-	if c.Prefetch > 65535 {
-		return c, fmt.Errorf("a prefetch of %d: AMQP allows at most 65535", c.Prefetch)
-	}
 	c.Hold = cmp.Or(c.Hold, 10*time.Minute)
 	c.Shutdown = cmp.Or(c.Shutdown, 10*time.Second)
 	c.Idle = cmp.Or(c.Idle, time.Minute)
-	if c.Metrics == nil {
-		c.Metrics = NewMetrics(nil)
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	c.Logger = c.Logger.With("kind", c.Kind)
-	return c, nil
+	c.Metrics = cmp.Or(c.Metrics, NewMetrics(nil))
+	c.Logger = cmp.Or(c.Logger, slog.Default()).With("kind", c.Kind)
+	return c
 }
 
 // Consumer takes the messages of one kind from their due queue, has them handled in batches, and
@@ -158,10 +153,13 @@ type Consumer struct {
 
 // NewConsumer returns a consumer; [Consumer.Run] makes it work.
 func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
+	if cfg.Conn == nil || cfg.Publisher == nil || cfg.Handler == nil || cfg.Kind == "" {
+		return nil, errors.New("a consumer needs a connection, a publisher, a handler and a kind")
+	}
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	cfg = cfg.withDefaults()
 	c := &Consumer{cfg: cfg, outage: &outage{logger: cfg.Logger, count: cfg.Metrics.Outages.WithLabelValues(cfg.Kind)}}
 	for range cfg.Workers {
 		c.workers = append(c.workers, &worker{cfg: cfg, outage: c.outage})

@@ -28,8 +28,8 @@ type Message struct {
 	// Deadline is when a timer is due, by the database's clock, to the microsecond. Zero for a message
 	// that is published at once.
 	Deadline time.Time
-	// Window is the delay that the timer was made for, in whole milliseconds; zero if there was none. A
-	// window that is a rung saves the timer its detours.
+	// Window is the delay that the timer was made for, at most ten years; zero if there was none. A window
+	// that is a rung saves the timer its detours.
 	Window time.Duration
 }
 
@@ -107,8 +107,8 @@ func (m *Message) check() (headers string, err error) {
 		return "", errors.New("it has both an exchange and a deadline: a timer's exchange is the relay's choice")
 	case m.Exchange != "" && m.Window != 0:
 		return "", errors.New("it has a window, but only timers do")
-	case m.Window < 0 || m.Window > amqp.MaxDelay || m.Window%time.Millisecond != 0:
-		return "", fmt.Errorf("its window is %s: give whole milliseconds, at most ten years", m.Window)
+	case m.Window < 0 || m.Window > amqp.MaxDelay:
+		return "", fmt.Errorf("its window is %s: give one from zero to ten years", m.Window)
 	case !m.Deadline.IsZero() && !storable(m.Deadline):
 		return "", fmt.Errorf("its deadline, %s, is outside the years 1970 to 9998", m.Deadline)
 	case !m.Timestamp.IsZero() && !storable(m.Timestamp):
@@ -141,7 +141,7 @@ func (b *insert) add(m *Message, headers string, size int) {
 	b.bytes += size
 	b.values = append(b.values,
 		m.ID, null(m.Exchange), m.Kind, blob(m.Body), size, m.ContentType, m.AppID, null(headers),
-		datetime(m.Deadline), null(m.Window.Milliseconds()), datetime(m.Timestamp))
+		datetime(m.Deadline), null(millis(m.Window)), datetime(m.Timestamp))
 }
 
 func (b *insert) run(tx *gorm.DB) error {
@@ -156,6 +156,11 @@ func (b *insert) run(tx *gorm.DB) error {
 		return fmt.Errorf("outbox: %w", err)
 	}
 	return nil
+}
+
+// millis rounds up: a window that is not in whole milliseconds is not taken for a rung that is.
+func millis(window time.Duration) int64 {
+	return int64((window + time.Millisecond - 1) / time.Millisecond)
 }
 
 // null is the value, or NULL for the zero value.

@@ -71,9 +71,6 @@ func New(db *gorm.DB, cfg Config) (*Checkout, error) {
 	if err := topology.Validate(); err != nil {
 		return nil, err
 	}
-	if err := cfg.Retry.Validate(); err != nil {
-		return nil, err
-	}
 	if cfg.Window < 0 || cfg.Window > order.MaxWindow {
 		return nil, fmt.Errorf("a default payment window of %s: give up to a year, for instance 30m", cfg.Window)
 	}
@@ -82,6 +79,9 @@ func New(db *gorm.DB, cfg Config) (*Checkout, error) {
 	}
 	c := &Checkout{db: db, cfg: cfg, topology: topology, metrics: newMetrics(cfg.Registerer)}
 	c.store = orderdb.New(db, orderdb.Config{Emit: orderamqp.Emit(topology), Committed: c.Wake})
+	if err := c.timers().Validate(); err != nil {
+		return nil, err
+	}
 	c.Service = &order.Service{Repository: c.store, Window: cfg.Window}
 	return c, nil
 }

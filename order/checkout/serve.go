@@ -94,7 +94,9 @@ func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role)
 			defer c.relay.Store(nil)
 			group.Go(func() error { return relay.Run(ctx) })
 		case Timer:
-			consumer, err := c.consumer(consuming, publisher)
+			cfg := c.timers()
+			cfg.Conn, cfg.Publisher = consuming, publisher
+			consumer, err := amqp.NewConsumer(cfg)
 			if err != nil {
 				return err
 			}
@@ -144,14 +146,15 @@ func (c *Checkout) open(ctx context.Context, broker amqp.Config, use string) (*a
 	return amqp.Open(ctx, broker)
 }
 
-func (c *Checkout) consumer(conn *amqp.Conn, publisher *amqp.Publisher) (*amqp.Consumer, error) {
+// timers is how the consumer of timers works, but for its connections.
+func (c *Checkout) timers() amqp.ConsumerConfig {
 	expirer := &orderamqp.Expirer{Store: c.store, Metrics: c.metrics.timers}
-	return amqp.NewConsumer(amqp.ConsumerConfig{
-		Conn: conn, Publisher: publisher, Topology: c.topology, Kind: orderamqp.KindPaymentTimeout,
+	return amqp.ConsumerConfig{
+		Topology: c.topology, Kind: orderamqp.KindPaymentTimeout,
 		Handler: expirer, Probe: expirer.Probe, Retry: c.cfg.Retry,
 		Workers: c.cfg.Workers, Batch: c.cfg.Batch, Hold: c.cfg.Hold, Shutdown: c.cfg.Shutdown,
 		Metrics: c.metrics.transport, Logger: c.cfg.Logger,
-	})
+	}
 }
 
 func (c *Checkout) sweep() *order.Sweep {
