@@ -43,7 +43,8 @@ demo: up build
 
 # -p is also how many packages are built at the same time, hence the build before.
 .PHONY: test
-test: up
+test:
+	@deploy/dev/up --tests >&2
 	@go build $(if $(RACE),-race) ./...
 	@. .run/env && go test -count=1 -timeout $(TIMEOUT) -p $(PARALLEL) $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') $(PACKAGES)
 

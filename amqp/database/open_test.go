@@ -184,8 +184,8 @@ func TestAPoolLeavesAServerThatIsReadOnly(t *testing.T) {
 	server := amqptest.NewMySQL(t)
 	admin := server.Database(t)
 	exec(t, admin, "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT)")
-	exec(t, admin, "CREATE USER shop@localhost IDENTIFIED BY 'shop'")
-	exec(t, admin, "GRANT SELECT, INSERT ON *.* TO shop@localhost")
+	exec(t, admin, "CREATE USER shop IDENTIFIED BY 'shop'")
+	exec(t, admin, "GRANT SELECT, INSERT ON *.* TO shop")
 	config, err := mysql.ParseDSN(amqptest.DSN(t, admin))
 	if err != nil {
 		t.Fatal(err)

@@ -1,9 +1,11 @@
 package checkout_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -21,13 +23,15 @@ type rush struct {
 	*shop
 	customers sync.WaitGroup
 	offset    time.Duration // of the database's clock
+	wake      func()        // called when messages were committed, as a relay's own process does
 
-	mu    sync.Mutex
-	moved map[string]time.Time // when an order's deadline was moved, which may take a timer more
+	mu     sync.Mutex
+	moved  map[string]time.Time // when an order's deadline was moved, which may take a timer more
+	paying []time.Duration      // how long each payment took
 }
 
 const (
-	placing     = 8 * time.Second // all orders are placed within
+	placing     = 16 * time.Second // all orders are placed within
 	placeEvery  = 50 * time.Millisecond
 	shortWindow = 500 * time.Millisecond
 	longWindow  = 10 * time.Second
@@ -43,49 +47,51 @@ func (r *rush) run(n int) {
 	ticks := int(placing / placeEvery)
 	ticker := time.NewTicker(placeEvery)
 	defer ticker.Stop()
-	for tick, next := 0, 0; tick < ticks; tick++ {
-		drafts := make([]order.Draft, 0, n/ticks+1)
-		for ; next < n*(tick+1)/ticks; next++ {
-			window := shortWindow + rand.N(longWindow-shortWindow)
+	for tick := range ticks {
+		first := n * tick / ticks
+		var drafts []order.Draft
+		for next := first; next < n*(tick+1)/ticks; next++ {
+			window := (shortWindow + rand.N(longWindow-shortWindow)).Truncate(time.Millisecond)
 			if next%4 == 0 {
 				window = []time.Duration{1, 2, 5, 10}[next/4%4] * time.Second
 			}
 			drafts = append(drafts, draft(fmt.Sprintf("o%05d", next), next, window))
 		}
-		r.customers.Go(func() { r.place(drafts) })
+		r.customers.Go(func() { r.place(first, drafts) })
 		<-ticker.C
 	}
 	r.customers.Wait()
 }
 
-func (r *rush) place(drafts []order.Draft) {
+// place places orders, the first of which has this number.
+func (r *rush) place(first int, drafts []order.Draft) {
 	ctx := r.t.Context()
 	var placed []order.Placement
-	r.persist(func() (err error) {
-		placed, err = r.PlaceAll(ctx, drafts)
+	r.persist(func() (failed error) {
+		answers, err := r.PlaceAll(ctx, drafts)
+		placed = answers
 		for i, d := range drafts {
 			p := order.Placement{Err: err}
 			if err == nil {
-				p = placed[i]
+				p = answers[i]
 			}
 			r.ledger.Placed(d, p.Order, p.Err)
-			err = errors.Join(err, p.Err)
+			failed = cmp.Or(failed, p.Err)
 		}
-		return err
+		r.wake()
+		return failed
 	})
 	for i, p := range placed {
 		if p.Err != nil {
 			r.t.Errorf("placing %s: %v", drafts[i].ID, p.Err)
 			continue
 		}
-		r.customers.Go(func() { r.customer(ctx, p.Order) })
+		r.customers.Go(func() { r.customer(ctx, first+i, p.Order) })
 	}
 }
 
 // customer does with an order what its number says.
-func (r *rush) customer(ctx context.Context, o order.Order) {
-	var n int
-	fmt.Sscanf(o.ID, "o%d", &n)
+func (r *rush) customer(ctx context.Context, n int, o order.Order) {
 	before := rand.N(o.Window) // the deadline
 	switch n % 10 {
 	case 1: // at the last moment
@@ -93,7 +99,11 @@ func (r *rush) customer(ctx context.Context, o order.Order) {
 		fallthrough
 	case 0, 2, 3, 4:
 		r.until(o.Deadline.Add(-before))
+		begin := time.Now()
 		r.persist(func() error { _, err := r.pay(ctx, o.ID, "pay-"+o.ID); return err })
+		r.mu.Lock()
+		r.paying = append(r.paying, time.Since(begin))
+		r.mu.Unlock()
 	case 5: // around the deadline, and once again
 		r.until(o.Deadline.Add(20*time.Millisecond - rand.N(40*time.Millisecond)))
 		r.persist(func() error { _, err := r.pay(ctx, o.ID, "pay-"+o.ID); return err })
@@ -113,6 +123,7 @@ func (r *rush) customer(ctx context.Context, o order.Order) {
 		r.moved[o.ID] = r.now()
 		r.mu.Unlock()
 		r.persist(func() error { _, err := r.extend(ctx, o.ID, to); return err })
+		r.wake()
 	}
 }
 
@@ -143,7 +154,7 @@ func orders(many int) int {
 // orders, customers that pay until the last millisecond, and a relay that is cut off from the broker for
 // two seconds in the middle.
 func TestFiveThousandOrders(t *testing.T) {
-	s := newShop(t, place{}, checkout.Config{SweepEvery: 500 * time.Millisecond, SweepGrace: time.Second})
+	s := newShop(t, place{}, checkout.Config{SweepEvery: 500 * time.Millisecond, SweepGrace: time.Second, Logger: quiet(t)})
 	toBroker, relayURL := amqptest.NewBrokerProxy(t, s.url)
 	replicas := []*replica{
 		s.start(s.url, checkout.Timer, checkout.Sweep),
@@ -153,26 +164,34 @@ func TestFiveThousandOrders(t *testing.T) {
 	for _, r := range replicas {
 		r.awaitReady()
 	}
-	r := &rush{shop: s, moved: make(map[string]time.Time)}
-	stalled := make(chan [2]time.Time, 1)
-	time.AfterFunc(placing/2, func() {
-		begin := time.Now()
+	r := &rush{shop: s, wake: replicas[2].Wake, moved: make(map[string]time.Time)}
+	var begin, end time.Time
+	r.customers.Go(func() {
+		time.Sleep(placing / 2)
+		begin = r.now()
 		toBroker.Stall()
 		time.Sleep(2 * time.Second)
 		toBroker.Restore()
-		stalled <- [2]time.Time{begin, time.Now()}
+		if !within(30*time.Second, func() bool { return r.backlog() < 500*time.Millisecond }) {
+			t.Error("the relay has not caught up")
+		}
+		end = r.now()
 	})
 	r.run(orders(5000))
-	stall := <-stalled
 	v := s.judge(30 * time.Second)
 
-	// Timers were not relayed in time if they were made during the stall, or while it was caught up.
-	begin, end := stall[0].Add(r.offset-250*time.Millisecond), stall[1].Add(r.offset+time.Second)
-	late := func(at time.Time) bool { return at.After(begin) && at.Before(end) }
-	lateness := v.Lateness(func(o order.Order) bool { return !late(o.PlacedAt) && !late(r.moved[o.ID]) })
-	t.Logf("lateness of those that were not stalled: %s", lateness)
-	if lateness.Orders < v.Expired/2 || lateness.P99 >= 500*time.Millisecond {
-		t.Errorf("the 99th percentile of lateness is %s", lateness.P99)
+	// What was made just before the stall, or during it, was relayed late.
+	stalled := func(at time.Time) bool { return at.After(begin.Add(-200*time.Millisecond)) && at.Before(end) }
+	lateness := v.Lateness(func(o order.Order) bool { return !stalled(o.PlacedAt) && !stalled(r.moved[o.ID]) })
+	t.Logf("lateness of what was not stalled: %s; the relay was behind for %s", lateness, end.Sub(begin).Round(time.Millisecond))
+	if end.Sub(begin) < 2*time.Second || lateness.Orders == 0 {
+		t.Error("the relay was not stalled, or all was")
+	}
+	// On a machine that has much else to do the customers' own transactions tell how much it can bear.
+	slices.Sort(r.paying)
+	paying := r.paying[len(r.paying)*99/100]
+	if lateness.P99 >= max(500*time.Millisecond, 3*paying) {
+		t.Errorf("lateness of what was not stalled: %s, where 99 %% of the payments took up to %s", lateness, paying)
 	}
 	swept := replicas[0].metric("lapse_swept_total") + replicas[1].metric("lapse_swept_total")
 	byTimer := replicas[0].metric("lapse_lateness_seconds") + replicas[1].metric("lapse_lateness_seconds")
@@ -185,13 +204,53 @@ func TestFiveThousandOrders(t *testing.T) {
 			t.Errorf("replica %d handled no timer", i)
 		}
 	}
-	wantEveryOutcome(t, v)
+	wantEverything(t, v)
 }
 
-// wantEveryOutcome makes sure that the rush did all that it promises.
-func wantEveryOutcome(t *testing.T, v *ordertest.Verdict) {
+// backlog is the age of the oldest message that was not relayed.
+func (s *shop) backlog() time.Duration {
+	s.t.Helper()
+	return time.Duration(s.sql("SELECT COALESCE(TIMESTAMPDIFF(MICROSECOND, (SELECT created_at FROM lapse_outbox ORDER BY id LIMIT 1), UTC_TIMESTAMP(6)), 0)")) * time.Microsecond
+}
+
+// wantEverything makes sure that the rush did all that it promises.
+func wantEverything(t *testing.T, v *ordertest.Verdict) {
 	t.Helper()
 	if slices.Min([]int{v.Paid, v.Cancelled, v.Expired, v.LatePayments}) == 0 {
 		t.Errorf("something did not happen: %d paid, %d cancelled, %d expired, %d late payments", v.Paid, v.Cancelled, v.Expired, v.LatePayments)
 	}
+}
+
+// TestServersRestart is the same while broker and database are shut down, killed, and come back, one after
+// the other.
+func TestServersRestart(t *testing.T) {
+	node, mysql := amqptest.NewNode(t), amqptest.NewMySQL(t)
+	s := newShop(t, place{url: node.URL(), db: mysql.Database(t)}, checkout.Config{
+		SweepEvery: 500 * time.Millisecond, SweepGrace: 2 * time.Second, Logger: quiet(t),
+	})
+	s.start(s.url, checkout.Timer, checkout.Sweep).awaitReady()
+	relay := s.start(s.url)
+	relay.awaitReady()
+	r := &rush{shop: s, wake: relay.Wake, moved: make(map[string]time.Time)}
+	r.customers.Go(func() {
+		for _, restart := range []struct{ end, begin func() }{
+			{node.Stop, node.Start}, {mysql.Kill, mysql.Start}, {node.Kill, node.Start}, {mysql.Stop, mysql.Start},
+		} {
+			time.Sleep(placing / 12)
+			restart.end()
+			time.Sleep(time.Second)
+			restart.begin()
+		}
+	})
+	r.run(orders(2500))
+	v := s.judge(time.Minute)
+	wantEverything(t, v)
+	if v.Unknown == 0 {
+		t.Error("no customer noticed")
+	}
+}
+
+// quiet logs warnings only: outages make more noise than a test's log needs.
+func quiet(t testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

@@ -51,6 +51,14 @@ var articles = func() []string {
 
 func newShop(t testing.TB, at place, cfg checkout.Config) *shop {
 	t.Helper()
+	s := openShop(t, at, cfg)
+	s.subscribe()
+	return s
+}
+
+// openShop leaves the ledger without events.
+func openShop(t testing.TB, at place, cfg checkout.Config) *shop {
+	t.Helper()
 	if at.url == "" {
 		at.url = amqptest.URL(t)
 	}
@@ -80,7 +88,6 @@ func newShop(t testing.TB, at place, cfg checkout.Config) *shop {
 		t.Fatal(err)
 	}
 	s.ledger = ordertest.NewLedger(stock...)
-	s.subscribe()
 	return s
 }
 
