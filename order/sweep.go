@@ -51,7 +51,7 @@ func (s *Sweep) Run(ctx context.Context) error {
 			return ctx.Err()
 		case err != nil:
 			logger.WarnContext(ctx, "sweep ended early", "found", sum.Found, "expired", sum.Expired, "error", err)
-		case sum.Found > 0:
+		case sum.Expired > 0 || sum.Failed > 0: // other replicas may have been first
 			logger.InfoContext(ctx, "sweep expired orders whose timer did not come", "found", sum.Found, "expired", sum.Expired, "failed", sum.Failed)
 		}
 		select {

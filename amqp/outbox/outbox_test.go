@@ -117,7 +117,7 @@ func TestAddRefusesWhatCouldNeverBePublished(t *testing.T) {
 		"neither an exchange":   func(m *Message) { m.Exchange = "" },
 		"both an exchange":      func(m *Message) { m.Deadline = time.Now() },
 		"only timers":           func(m *Message) { m.Window = time.Second },
-		"its window":            func(m *Message) { m.Exchange, m.Deadline, m.Window = "", time.Now(), 11 * 365 * 24 * time.Hour },
+		"its window":            func(m *Message) { m.Exchange, m.Deadline, m.Window = "", time.Now(), 11*365*24*time.Hour },
 		"its deadline":          func(m *Message) { m.Exchange, m.Deadline = "", time.Date(10001, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"its timestamp":         func(m *Message) { m.Timestamp = time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC) },
 		"its body":              func(m *Message) { m.Body = make([]byte, maxBody+1) },

@@ -35,7 +35,9 @@ type RelayConfig struct {
 	// Lease is how long a claim holds: the rows of a relay that died wait for that long, and a publish
 	// has a third of it to be confirmed. 30 s when zero; at least 1 s.
 	Lease time.Duration
-	// Poll is how often an outbox that is at rest is looked at, with one query. 1 s when zero.
+	// Poll is how often an outbox that is at rest is looked at, with one query. Right after there were
+	// rows it is looked at more often, so that those of another process, which cannot wake the relay, do
+	// not wait for long. 1 s when zero.
 	Poll time.Duration
 	// Metrics counts. Private ones when nil.
 	Metrics *Metrics
@@ -47,6 +49,9 @@ type RelayConfig struct {
 const (
 	// publishing is how many batches are published at a time, while the next one is being claimed.
 	publishing = 2
+	// quickPoll is how soon the outbox is looked at again after there were rows. It doubles, up to Poll,
+	// with each look that finds none.
+	quickPoll = 50 * time.Millisecond
 	// fullScan is how often rows below the low-water id are looked for.
 	fullScan = time.Minute
 	// grace is how long a relay that is to stop still waits for either server.
@@ -79,6 +84,7 @@ type Relay struct {
 	hot      bool // there may be rows to claim
 	low      lowWater
 	looked   time.Time // at the outbox, at rest
+	poll     time.Duration
 	scanned  time.Time // the outbox, from its first row
 	scanning bool      // below the low-water id
 	turn     bool      // of the scan
@@ -111,6 +117,7 @@ func NewRelay(db *gorm.DB, pub Publisher, cfg RelayConfig) *Relay {
 		wake: make(chan struct{}, 1),
 		back: make(chan struct{}, 1),
 		hot:  true,
+		poll: cfg.Poll,
 		pause: backoff.NewExponentialBackOff(
 			backoff.WithInitialInterval(250*time.Millisecond),
 			backoff.WithMaxInterval(5*time.Second),
@@ -187,7 +194,7 @@ func (r *Relay) next(ctx context.Context) *batch {
 			return b
 		}
 		if !r.hot && !r.scanning {
-			r.hot = sleep(ctx, time.Until(r.looked.Add(r.cfg.Poll)), r.wake)
+			r.hot = sleep(ctx, time.Until(r.looked.Add(r.poll)), r.wake)
 		}
 	}
 	return nil
@@ -195,7 +202,11 @@ func (r *Relay) next(ctx context.Context) *batch {
 
 // find claims the next rows, if there are any.
 func (r *Relay) find(ctx context.Context, limit int) (b *batch, err error) {
-	if time.Since(r.looked) >= r.cfg.Poll {
+	poll := r.poll
+	if r.hot {
+		poll = r.cfg.Poll
+	}
+	if time.Since(r.looked) >= poll {
 		if err := r.look(ctx); err != nil {
 			return nil, err
 		}
@@ -217,6 +228,7 @@ func (r *Relay) find(ctx context.Context, limit int) (b *batch, err error) {
 	r.hot = b != nil && b.full
 	if b != nil {
 		r.low.seen = max(r.low.seen, b.ids[len(b.ids)-1])
+		r.poll = min(quickPoll, r.cfg.Poll)
 	}
 	return b, nil
 }
@@ -244,6 +256,9 @@ func (r *Relay) look(ctx context.Context) error {
 	}
 	r.low.mark(now, present)
 	r.hot = r.hot || ready
+	if !ready {
+		r.poll = min(2*r.poll, r.cfg.Poll)
+	}
 	r.looked = now
 	return nil
 }

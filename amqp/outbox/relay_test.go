@@ -489,6 +489,7 @@ func TestAtRestARelayAsksOnceASecond(t *testing.T) {
 		}
 		return n
 	}
+	time.Sleep(2 * time.Second) // it looks more often right after there was something
 	before := questions()
 	const seconds = 4
 	time.Sleep(seconds * time.Second)
