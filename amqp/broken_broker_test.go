@@ -18,7 +18,7 @@ func TestPublishingUnderAMemoryAlarmAndAcrossARestart(t *testing.T) {
 	node := amqptest.NewNode(t)
 	metrics := amqp.NewMetrics(nil)
 	conn := open(t, amqp.Config{URIs: []string{node.URL()}, Name: "alarm", MaxBackoff: time.Second, Metrics: metrics, Logger: amqptest.Logger(t)})
-	topology := amqp.Topology{Namespace: "lapse-test", Ladder: amqp.Ladder{time.Hour}, Kinds: []string{"timer"}}
+	topology := amqp.Topology{Namespace: "lapse-test", Ladder: amqp.Ladder{time.Second, time.Hour}, Kinds: []string{"timer"}}
 	if err := topology.Declare(within(t, 30*time.Second), conn); err != nil {
 		t.Fatal(err)
 	}

@@ -250,7 +250,8 @@ func TestConsumerRetriesThenBuries(t *testing.T) {
 	}
 	defer channel.Close()
 	err = channel.PublishWithContext(t.Context(), b.topology.Due(), kind, true, false, amqp091.Publishing{
-		MessageId: "m", Body: []byte(`{"kept":"as it is"}`), UserId: "guest", Expiration: "60000",
+		MessageId: "m", Body: []byte(`{"kept":"as it is"}`), UserId: "guest", Expiration: "60000", AppId: "shop",
+		ContentEncoding: "identity", CorrelationId: "c1", ReplyTo: "r1", Type: "t1", Priority: 3,
 		Headers: amqp091.Table{"trace": "t1", "x-mine": "dropped", "CC": []any{"other.kind"}},
 	})
 	if err != nil {
@@ -265,6 +266,10 @@ func TestConsumerRetriesThenBuries(t *testing.T) {
 	}
 	if letter.MessageId != "m" || letter.RoutingKey != kind || string(letter.Body) != `{"kept":"as it is"}` || letter.DeliveryMode != amqp091.Persistent {
 		t.Errorf("the letter is not the message: %+v", letter)
+	}
+	if letter.AppId != "shop" || letter.ContentEncoding != "identity" || letter.CorrelationId != "c1" || letter.ReplyTo != "r1" ||
+		letter.Type != "t1" || letter.Priority != 3 || letter.UserId != "" || letter.Expiration != "" {
+		t.Errorf("the letter's properties are not the message's: %+v", letter)
 	}
 	want := map[string]any{
 		amqp.HeaderFirstError: "failure 1", amqp.HeaderError: "failure 3", amqp.HeaderAttempt: int64(3),
@@ -534,6 +539,75 @@ func TestConsumerMendsALostRung(t *testing.T) {
 	eventually(t, "all handled", func() bool { return handled.Load() == 101 })
 }
 
+// The connection for publishing is away, the one for consuming is not: what needs no publishing goes on.
+func TestConsumerWithoutAConnectionToPublish(t *testing.T) {
+	b := newBench(t)
+	proxy, url := amqptest.NewBrokerProxy(t, amqptest.URL(t))
+	conn := open(t, amqp.Config{URIs: []string{url}, Name: "publish", Logger: amqptest.Logger(t), MaxBackoff: time.Second})
+	eventually(t, "connected", func() bool { return conn.Ready() == nil })
+	proxy.Refuse()
+	eventually(t, "away", func() bool { return conn.Ready() != nil })
+	var handled atomic.Int64
+	var back atomic.Bool
+	cfg := b.config(each(func(m amqp.Message) amqp.Outcome {
+		if m.ID == "m0" && m.Attempt() == 1 {
+			return amqp.Retry(errors.New("not now"))
+		}
+		back.Store(back.Load() || m.ID == "m0")
+		handled.Add(1)
+		return amqp.Done()
+	}))
+	cfg.Workers, cfg.Publisher = 1, publisher(t, conn, amqp.PublisherConfig{})
+	b.run(cfg)
+	b.publish(numbered(3000)...)
+	start := time.Now()
+	eventually(t, "what needs no publishing is handled", func() bool { return handled.Load() >= 2999 })
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("that took %s", took)
+	}
+	proxy.Restore()
+	eventually(t, "the retry is published", back.Load)
+}
+
+// One queue whose process does not answer: messages for it wait, and nobody else does.
+func TestAQueueThatDoesNotAnswer(t *testing.T) {
+	node := amqptest.NewNode(t)
+	b := benchOn(t, node.URL())
+	stuck, healthy := b.topology.Delay(5*time.Second), b.topology.Delay(500*time.Millisecond)
+	control := func(do string) {
+		node.Ctl("eval", fmt.Sprintf(`sys:%s(whereis(list_to_atom("%%2F_%s"))).`, do, stuck))
+	}
+	p := publisher(t, open(t, amqp.Config{URIs: []string{node.URL()}, Name: "publish", Logger: amqptest.Logger(t)}), amqp.PublisherConfig{ConfirmTimeout: 4 * time.Second})
+	wantAll(t, p.Publish(within(t, 10*time.Second), to(stuck, kind, 1)...), nil)
+	control("suspend")
+	errs := p.Publish(within(t, 3*time.Second), append(to(stuck, kind, 1), to(healthy, kind, 20)...)...)
+	if !errors.Is(errs[0], amqp.ErrUnconfirmed) {
+		t.Errorf("the message for the stuck queue: %v", errs[0])
+	}
+	wantAll(t, errs[1:], nil)
+
+	var handled sync.Map
+	cfg := b.config(each(func(m amqp.Message) amqp.Outcome {
+		if _, before := handled.LoadOrStore(m.ID, true); m.ID == "slow" && !before {
+			return amqp.Defer(5 * time.Second)
+		}
+		return amqp.Done()
+	}))
+	cfg.Workers, cfg.Publisher = 1, p
+	b.run(cfg)
+	b.publish(amqp.Message{ID: "slow"})
+	b.publish(numbered(1000)...)
+	start := time.Now()
+	done := b.metrics.Handled.WithLabelValues(kind, "done")
+	eventually(t, "the others are handled", func() bool { return testutil.ToFloat64(done) >= 1000 })
+	t.Logf("the others took %s", time.Since(start))
+
+	control("resume")
+	eventually(t, "the hop is published", func() bool {
+		return testutil.ToFloat64(b.metrics.Handled.WithLabelValues(kind, "deferred")) >= 1
+	})
+}
+
 // On shutdown what was taken is finished and acknowledged, and what was only prefetched goes back.
 func TestConsumerShutsDown(t *testing.T) {
 	b := newBench(t)
@@ -636,7 +710,7 @@ func TestConsumerUnderAMemoryAlarm(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		b.publisher.Publish(ctx, amqp.Publishing{Message: amqp.Message{ID: "poke", Kind: "nobody"}, Exchange: b.topology.Due()})
-		return b.publisher.Blocked()
+		return b.publisher.Ready() != nil
 	})
 
 	var mu sync.Mutex

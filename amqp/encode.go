@@ -12,13 +12,18 @@ import (
 // encode is the message in amqp091's terms.
 func (m *Publishing) encode() amqp091.Publishing {
 	out := amqp091.Publishing{
-		Headers:      m.Headers,
-		ContentType:  m.ContentType,
-		DeliveryMode: amqp091.Persistent,
-		MessageId:    m.ID,
-		Timestamp:    m.Timestamp,
-		AppId:        m.AppID,
-		Body:         m.Body,
+		Headers:         m.Headers,
+		ContentType:     m.ContentType,
+		ContentEncoding: m.foreign.contentEncoding,
+		DeliveryMode:    amqp091.Persistent,
+		Priority:        m.foreign.priority,
+		CorrelationId:   m.foreign.correlationID,
+		ReplyTo:         m.foreign.replyTo,
+		MessageId:       m.ID,
+		Timestamp:       m.Timestamp,
+		Type:            m.foreign.messageType,
+		AppId:           m.AppID,
+		Body:            m.Body,
 	}
 	if out.ContentType == "" {
 		out.ContentType = amqp091.MimeApplicationJSON
@@ -40,6 +45,8 @@ func (m *Publishing) check(maxBytes int) (int, error) {
 	size := fixed
 	for _, field := range [...]struct{ name, value string }{
 		{"exchange", m.Exchange}, {"kind", m.Kind}, {"id", m.ID}, {"content type", m.ContentType}, {"app id", m.AppID},
+		{"content encoding", m.foreign.contentEncoding}, {"correlation id", m.foreign.correlationID},
+		{"reply-to", m.foreign.replyTo}, {"type", m.foreign.messageType},
 	} {
 		if len(field.value) > maxShort {
 			return 0, fmt.Errorf("its %s has %d bytes; AMQP allows %d", field.name, len(field.value), maxShort)

@@ -16,6 +16,10 @@ const (
 	// still passes through a rung.
 	MinExpiration = 50 * time.Millisecond
 
+	// maxShortest is the longest that a ladder's shortest rung may be. A timer with less time left than
+	// that waits there, and may be late by as much.
+	maxShortest = time.Second
+
 	minSlack = 250 * time.Millisecond
 	maxSlack = 5 * time.Second
 )
@@ -36,10 +40,11 @@ func DefaultLadder() Ladder {
 }
 
 // NewLadder returns the ladder with these rungs, in ascending order. Each is a whole number of
-// milliseconds from 1 ms to [MaxDelay], and none comes twice.
+// milliseconds from 1 ms to [MaxDelay], none comes twice, and the shortest is at most a second. The
+// further apart two rungs are, the more hops a delay between them takes.
 func NewLadder(rungs ...time.Duration) (Ladder, error) {
 	if len(rungs) == 0 {
-		return nil, errors.New("a ladder needs at least one rung, for instance 30m")
+		return nil, errors.New("a ladder needs rungs, for instance 500ms 1s 10s 1m 10m 30m")
 	}
 	ladder := Ladder(slices.Clone(rungs))
 	slices.Sort(ladder)
@@ -52,6 +57,9 @@ func NewLadder(rungs ...time.Duration) (Ladder, error) {
 		case i > 0 && rung == ladder[i-1]:
 			return nil, fmt.Errorf("rung %s is there twice", RungName(rung))
 		}
+	}
+	if ladder[0] > maxShortest {
+		return nil, fmt.Errorf("the shortest rung is %s: add one of %s or less, on which a timer waits that has little time left", RungName(ladder[0]), RungName(maxShortest))
 	}
 	return ladder, nil
 }

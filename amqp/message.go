@@ -51,6 +51,14 @@ type Message struct {
 	AppID string
 	// Headers holds AMQP field-table values (see amqp091.Table).
 	Headers map[string]any
+
+	foreign foreign
+}
+
+// foreign is what only programs other than Lapse set. It is kept on every way that the message takes.
+type foreign struct {
+	contentEncoding, correlationID, replyTo, messageType string
+	priority                                             uint8
 }
 
 // Publishing is a message on its way to an exchange.
@@ -116,7 +124,7 @@ func (m Message) buried(reason Reason, err error, at time.Time) Message {
 	dead := m.failed(err, at)
 	dead.Headers[HeaderAttempt] = int64(m.Attempt())
 	dead.Headers[HeaderReason] = string(reason)
-	dead.Headers[HeaderLetter] = letterID(dead)
+	dead.Headers[HeaderLetter] = letterID(m)
 	return dead
 }
 
@@ -131,10 +139,15 @@ func (m Message) failed(err error, at time.Time) Message {
 	return next
 }
 
-// letterID is the same however often the same death is recorded.
+// letterID is the same however often the same death is recorded. A message that nobody gave an id is
+// known by what it says.
 func letterID(m Message) string {
 	replay, _ := m.Headers[HeaderReplay].(string)
-	name := fmt.Sprintf("%s\x00%d\x00%s", m.ID, m.Attempt(), replay)
+	id := m.ID
+	if id == "" {
+		id = fmt.Sprintf("%s\x00%s", m.Kind, m.Body)
+	}
+	name := fmt.Sprintf("%s\x00%d\x00%s", id, m.Attempt(), replay)
 	return uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)).String()
 }
 
@@ -162,5 +175,6 @@ func received(d amqp091.Delivery) Message {
 		Timestamp:   d.Timestamp,
 		AppID:       d.AppId,
 		Headers:     d.Headers,
+		foreign:     foreign{d.ContentEncoding, d.CorrelationId, d.ReplyTo, d.Type, d.Priority},
 	}
 }

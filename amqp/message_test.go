@@ -46,6 +46,12 @@ func TestTheSameDeathIsTheSameLetter(t *testing.T) {
 			t.Errorf("another %s is the same letter", name)
 		}
 	}
+	// Nobody gave this one an id, and it is given another one each time.
+	nameless := Message{Kind: "k", Body: []byte("{}")}
+	first, second := nameless.buried(ReasonHopeless, errors.New("no"), time.Now()), nameless.buried(ReasonHopeless, errors.New("no"), time.Now())
+	if first.Headers[HeaderLetter] != second.Headers[HeaderLetter] {
+		t.Errorf("burying a message without an id twice makes two letters")
+	}
 }
 
 // Whatever a message brings in its headers, handling it never panics, and what is published again is

@@ -108,8 +108,9 @@ type session struct {
 
 // flight is a message that was sent and is not confirmed.
 type flight struct {
-	job      *job
+	job      *job // nil when it was answered out of turn
 	index    int
+	sent     time.Time
 	returned bool
 	written  bool
 	answer   *amqp091.DeferredConfirmation // once it is written; nil if that failed
@@ -211,6 +212,10 @@ func (p *Publisher) publish(ctx context.Context, messages []Publishing) []error 
 }
 
 func unconfirmed(cause error) error { return fmt.Errorf("%w: %w", ErrUnconfirmed, cause) }
+
+// Ready is nil while there is a connection and the broker takes messages from it, and else says why
+// publishing would only wait.
+func (p *Publisher) Ready() error { return p.conn.Ready() }
 
 // Blocked is true while the broker blocks publishing.
 func (p *Publisher) Blocked() bool { return p.conn.Blocked() }
@@ -356,11 +361,12 @@ func (p *Publisher) sendOne(s *session, j *job, i int) error {
 		p.mu.Unlock()
 		return unconfirmed(errors.New("the channel was lost"))
 	}
+	now := time.Now()
 	if s.first == s.next {
-		s.progress = time.Now()
+		s.progress = now
 	}
 	tag := s.next
-	*s.flight(tag) = flight{job: j, index: i}
+	*s.flight(tag) = flight{job: j, index: i, sent: now}
 	s.next++
 	p.mu.Unlock()
 	answer, err := s.ch.PublishWithDeferredConfirm(m.Exchange, m.Kind, true, false, m.encode())
@@ -421,23 +427,56 @@ func (p *Publisher) confirm(s *session, c amqp091.Confirmation) {
 	}
 	for ; s.first <= c.DeliveryTag && s.first < s.next; s.first++ {
 		f := s.flight(s.first)
+		if f.job == nil {
+			continue
+		}
 		for !f.written {
 			p.moved.Wait() // it was, or the answer would not be here; sendOne is about to note it
 		}
-		var err error
-		switch m := &f.job.messages[f.index]; {
-		case f.returned:
-			err = fmt.Errorf("%w: no queue is bound to exchange %q for key %q", ErrUnroutable, m.Exchange, m.Kind)
-		case f.answer == nil:
-			err = unconfirmed(errors.New("it was not written whole"))
-		// Not c.Ack: when an ack for several messages follows a nack for one of them that came out of turn,
-		// amqp091 1.16 passes on an ack for that one, too. Its deferred confirmations tell them apart.
-		case !f.answer.Acked():
-			err = fmt.Errorf("%w: exchange %q, key %q", ErrRefused, m.Exchange, m.Kind)
-		}
-		f.job.answer(f.index, err)
-		*f = flight{}
+		f.land()
 	}
+}
+
+// land answers for a message that the broker has answered for.
+func (f *flight) land() {
+	var err error
+	switch m := &f.job.messages[f.index]; {
+	case f.returned:
+		err = fmt.Errorf("%w: no queue is bound to exchange %q for key %q", ErrUnroutable, m.Exchange, m.Kind)
+	case f.answer == nil:
+		err = unconfirmed(errors.New("it was not written whole"))
+	// The deferred confirmation, because amqp091 1.16 passes on a nack that came out of turn as an ack
+	// when an ack for several messages follows it.
+	case !f.answer.Acked():
+		err = fmt.Errorf("%w: exchange %q, key %q", ErrRefused, m.Exchange, m.Kind)
+	}
+	f.job.answer(f.index, err)
+	*f = flight{}
+}
+
+// overtake answers for messages that were confirmed although an earlier one was not, whose queue may
+// have lost its majority. A nack it leaves alone: losing the channel looks the same.
+func (p *Publisher) overtake(s *session, now time.Time) {
+	var landed []*flight
+	for tag := s.first; tag < s.next; tag++ {
+		if f := s.flight(tag); f.answer != nil && f.answer.Acked() {
+			landed = append(landed, f)
+		}
+	}
+	if len(landed) == 0 {
+		return
+	}
+	for range len(s.returns) {
+		s.match(<-s.returns)
+	}
+	for _, f := range landed {
+		f.land()
+	}
+	for s.first < s.next && s.flight(s.first).job == nil {
+		s.first++
+	}
+	s.progress = now
+	p.moved.Broadcast()
 }
 
 // match finds the message that the broker returned, which is usually the oldest one. Of several
@@ -445,6 +484,9 @@ func (p *Publisher) confirm(s *session, c amqp091.Confirmation) {
 func (s *session) match(r amqp091.Return) {
 	for tag := s.first; tag < s.next; tag++ {
 		f := s.flight(tag)
+		if f.job == nil {
+			continue
+		}
 		m := &f.job.messages[f.index]
 		if !f.returned && m.ID == r.MessageId && m.Kind == r.RoutingKey && m.Exchange == r.Exchange {
 			f.returned = true
@@ -464,6 +506,9 @@ func (p *Publisher) lose(s *session, reason *amqp091.Error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if s.over {
+		return
+	}
 	lost := s.next - s.first
 	if reason != nil && reason.Server && lost == 1 {
 		switch reason.Code {
@@ -473,20 +518,28 @@ func (p *Publisher) lose(s *session, reason *amqp091.Error) {
 			answer = fmt.Errorf("%w: %w", ErrInvalid, reason)
 		}
 	}
-	for ; s.first < s.next; s.first++ {
-		f := s.flight(s.first)
-		f.job.answer(f.index, answer)
-	}
-	s.over = true
-	p.session = nil
-	p.moved.Broadcast()
+	p.leave(s, answer)
 	if reason != nil && reason.Server && !s.link.IsClosed() {
 		p.cfg.Logger.Warn("the broker closed the channel for publishing", "error", reason, "unconfirmed", lost)
 	}
 }
 
-// watch wakes the writer when the connection's state changes, and drops a connection on which the
-// broker has owed an answer for too long. While the broker blocks it, it owes none.
+// leave ends a session: the next message gets a channel of its own.
+func (p *Publisher) leave(s *session, answer error) {
+	for ; s.first < s.next; s.first++ {
+		if f := s.flight(s.first); f.job != nil {
+			f.job.answer(f.index, answer)
+		}
+	}
+	s.over = true
+	if p.session == s {
+		p.session = nil
+	}
+	p.moved.Broadcast()
+}
+
+// watch wakes the writer when the connection's state changes, and does not let the broker owe an answer
+// for too long. While the broker blocks, it owes none.
 func (p *Publisher) watch() {
 	ticker := time.NewTicker(p.cfg.ConfirmTimeout / 8)
 	defer ticker.Stop()
@@ -508,8 +561,13 @@ func (p *Publisher) watch() {
 	}
 }
 
+// overdue returns the connection if nothing at all is answered on it any more. If only some queue does
+// not answer, it gives up the channel with what waits for that one.
 func (p *Publisher) overdue(blocked bool, now time.Time) *link {
 	s := p.session
+	if s != nil && !s.over {
+		p.overtake(s, now)
+	}
 	switch {
 	case blocked:
 		p.since = now
@@ -518,8 +576,24 @@ func (p *Publisher) overdue(blocked bool, now time.Time) *link {
 		}
 	case p.asked != nil && now.Sub(p.since) > p.cfg.ConfirmTimeout:
 		return p.asked
-	case s != nil && s.first < s.next && now.Sub(s.progress) > p.cfg.ConfirmTimeout:
+	case s == nil || s.over || s.first == s.next:
+	case s.overtaken() && now.Sub(s.flight(s.first).sent) > p.cfg.ConfirmTimeout:
+		m := &s.flight(s.first).job.messages[s.flight(s.first).index]
+		p.cfg.Logger.Warn("a queue does not answer; its messages stay unconfirmed", "exchange", m.Exchange, "kind", m.Kind)
+		p.leave(s, unconfirmed(fmt.Errorf("the queue has not answered for %s", p.cfg.ConfirmTimeout)))
+		go s.ch.Close() // it may wait for that queue, too
+	case now.Sub(s.progress) > p.cfg.ConfirmTimeout:
 		return s.link
 	}
 	return nil
+}
+
+// overtaken is whether a message has been answered before the first that is under way.
+func (s *session) overtaken() bool {
+	for tag := s.first; tag < s.next; tag++ {
+		if s.flight(tag).job == nil {
+			return true
+		}
+	}
+	return false
 }

@@ -17,7 +17,8 @@ type RetryPolicy struct {
 	Initial time.Duration
 	// Factor is how much longer each delay is than the one before. 2 when zero; at least 1.
 	Factor float64
-	// Max is the longest delay, jitter included. 5 min when zero.
+	// Max is the longest delay, jitter included. 5 min when zero. Any delay is waited for on the shortest
+	// rung that is not shorter, so that the ladder may make it longer.
 	Max time.Duration
 	// Jitter spreads each delay evenly over ±Jitter of itself, so that what failed together does not
 	// come back together. 0.2 when zero; NoJitter for none.

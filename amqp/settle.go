@@ -1,20 +1,25 @@
 package amqp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
 const (
-	// followUpEvery is how often follow-ups that could not be published are tried again.
+	// followUpEvery is how often it is looked for follow-ups to be tried again.
 	followUpEvery = time.Second
-	// followUpWait bounds one try.
-	followUpWait = 5 * time.Second
+	// followUpWait bounds one try. Whatever is not confirmed by then waits for a second, then for two, and
+	// so on up to followUpPause, so that a queue that does not answer holds up others no more than now and
+	// then.
+	followUpWait  = 5 * time.Second
+	followUpPause = 32 * time.Second
 )
 
 // followUp is a message whose outcome is another message: a hop, a retry or a dead letter. It is
@@ -24,7 +29,9 @@ type followUp struct {
 	publish Publishing
 	verb    verb
 	since   time.Time
-	invalid error // it cannot be published, so that the broker has to bury the delivery as it came
+	again   time.Time     // when to try again,
+	pause   time.Duration // and how long after that
+	invalid error         // it cannot be published, so that the broker has to bury the delivery as it came
 }
 
 // settle has a batch handled and acts on the outcomes. An error ends the subscription, and the broker
@@ -52,25 +59,22 @@ func (s *subscription) settle(finish context.Context, batch []amqp091.Delivery) 
 		publish, verb := s.next(messages[i], outcome, now)
 		s.held = append(s.held, followUp{tag: batch[i].DeliveryTag, publish: publish, verb: verb, since: now})
 	}
-	followed, err := s.followUp(finish)
-	if err != nil {
-		return err
-	}
 	if len(s.held) == 0 {
 		// All that was ever taken on this channel is settled: one frame says so.
-		if err := s.channel.Ack(batch[len(batch)-1].DeliveryTag, true); err != nil {
-			return fmt.Errorf("%w: %w", errLost, err)
-		}
-		return nil
+		return s.acked(s.channel.Ack(batch[len(batch)-1].DeliveryTag, true))
 	}
-	return s.ack(append(done, followed...))
+	for _, tag := range done {
+		if err := s.acked(s.channel.Ack(tag, false)); err != nil {
+			return err
+		}
+	}
+	return s.followUp(finish)
 }
 
-func (s *subscription) ack(tags []uint64) error {
-	for _, tag := range tags {
-		if err := s.channel.Ack(tag, false); err != nil {
-			return fmt.Errorf("%w: %w", errLost, err)
-		}
+// acked makes a failed acknowledgement the end of the subscription.
+func (s *subscription) acked(err error) error {
+	if err != nil {
+		return fmt.Errorf("%w: %w", errLost, err)
 	}
 	return nil
 }
@@ -78,6 +82,8 @@ func (s *subscription) ack(tags []uint64) error {
 // handleThroughOutages handles a batch, again and again while the handler's server is away, for as long
 // as the broker lets it be held.
 func (s *subscription) handleThroughOutages(finish context.Context, messages []Message) ([]Outcome, error) {
+	finish, cancel := context.WithTimeout(finish, s.cfg.Hold)
+	defer cancel()
 	holding, cancel := context.WithTimeout(s.alive, s.cfg.Hold)
 	defer cancel()
 	pause := s.pauses()
@@ -88,10 +94,12 @@ func (s *subscription) handleThroughOutages(finish context.Context, messages []M
 			return outcomes, nil
 		}
 		if finish.Err() != nil {
-			return nil, finish.Err()
+			return nil, fmt.Errorf("%w: %w", errHandBack, finish.Err())
 		}
 		s.outage.begin(err)
-		if errors.Is(err, ErrPaused) || !s.outage.await(holding, pause, s.cfg.Probe) {
+		// Without a probe, handing back at once would only be to take again at once.
+		paused := errors.Is(err, ErrPaused) && s.cfg.Probe != nil
+		if paused || !s.outage.await(holding, pause, s.cfg.Probe) {
 			return nil, fmt.Errorf("%w: %w", errHandBack, err)
 		}
 	}
@@ -163,62 +171,64 @@ func (s *subscription) next(m Message, outcome Outcome, now time.Time) (Publishi
 	return Publishing{Message: m.retried(err, now), Exchange: topology.Delay(rung)}, verbRetried
 }
 
-// followUp publishes what is held, returns the deliveries whose follow-up was confirmed, and goes on
-// holding the rest. While the broker blocks publishing it does nothing; when it has held anything for
-// too long it gives up.
-func (s *subscription) followUp(ctx context.Context) (followed []uint64, err error) {
-	if err := s.rejectInvalid(); err != nil {
-		return nil, err
-	}
-	if len(s.held) == 0 || s.cfg.Publisher.Blocked() && time.Since(s.held[0].since) <= s.cfg.Hold {
-		return nil, nil
+// followUp publishes what is held, acknowledges what was confirmed, and goes on holding the rest. While
+// nothing can be published it does nothing; when it has held anything for too long it gives up.
+func (s *subscription) followUp(ctx context.Context) error {
+	if err := s.rejectInvalid(); err != nil || len(s.held) == 0 {
+		return err
 	}
 	if time.Since(s.held[0].since) > s.cfg.Hold {
-		return nil, fmt.Errorf("%w: the broker took no follow-up for %s", errHandBack, s.cfg.Hold)
+		return fmt.Errorf("%w: the broker took no follow-up for %s", errHandBack, s.cfg.Hold)
 	}
-	ctx, cancel := context.WithTimeout(ctx, followUpWait)
-	defer cancel()
-	publishings := make([]Publishing, len(s.held))
-	for i, f := range s.held {
-		publishings[i] = f.publish
+	if s.cfg.Publisher.Ready() != nil {
+		return nil
 	}
-	var kept []followUp
-	var unroutable error
-	for i, err := range s.cfg.Publisher.Publish(ctx, publishings...) {
-		f := s.held[i]
-		switch {
-		case err == nil:
-			s.count(f.verb)
-			followed = append(followed, f.tag)
-		case errors.Is(err, ErrInvalid):
-			f.invalid = err
+	now := time.Now()
+	var kept, due []followUp
+	var publishings []Publishing
+	for _, f := range s.held {
+		if f.again.After(now) {
 			kept = append(kept, f)
-		default:
-			if errors.Is(err, ErrUnroutable) {
-				unroutable = err
-			}
-			kept = append(kept, f)
+			continue
 		}
+		due, publishings = append(due, f), append(publishings, f.publish)
 	}
 	s.held = kept
-	if unroutable != nil {
+	wait, cancel := context.WithTimeout(ctx, followUpWait)
+	defer cancel()
+	var lost, unroutable error
+	for i, err := range s.cfg.Publisher.Publish(wait, publishings...) {
+		f := due[i]
+		if err == nil {
+			s.count(f.verb)
+			lost = cmp.Or(lost, s.acked(s.channel.Ack(f.tag, false)))
+			continue
+		}
+		if errors.Is(err, ErrUnroutable) {
+			unroutable = err
+		}
+		if errors.Is(err, ErrInvalid) {
+			f.invalid = err
+		}
+		f.pause = min(max(2*f.pause, time.Second), followUpPause)
+		f.again = time.Now().Add(f.pause)
+		s.held = append(s.held, f)
+	}
+	slices.SortFunc(s.held, func(a, b followUp) int { return a.since.Compare(b.since) })
+	if lost == nil && unroutable != nil {
 		// A rung or the dead-letter queue is gone: what is held waits until it is there again.
 		s.cfg.Logger.Warn("part of the topology is gone; declaring it again", "error", unroutable)
-		if err := s.declare(ctx); err != nil {
-			return nil, err
+		if err := s.declare(ctx); isMismatch(err) {
+			return err
 		}
 	}
-	return followed, nil
+	return lost
 }
 
 // drain tries to see through what is held before the channel is closed on shutdown.
 func (s *subscription) drain(ctx context.Context) {
 	for len(s.held) > 0 {
-		followed, err := s.followUp(ctx)
-		if err == nil {
-			err = s.ack(followed)
-		}
-		if err != nil || len(s.held) > 0 && !sleep(ctx, followUpEvery) {
+		if s.followUp(ctx) != nil || len(s.held) > 0 && !sleep(ctx, followUpEvery) {
 			return
 		}
 	}
@@ -236,8 +246,8 @@ func (s *subscription) rejectInvalid() error {
 		}
 		s.cfg.Logger.Error("a message is buried as it came", "message_id", f.publish.ID, "outcome", f.verb, "error", f.invalid)
 		s.count(verbDead)
-		if err := s.channel.Reject(f.tag, false); err != nil {
-			return fmt.Errorf("%w: %w", errLost, err)
+		if err := s.acked(s.channel.Reject(f.tag, false)); err != nil {
+			return err
 		}
 	}
 	s.held = kept

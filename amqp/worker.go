@@ -25,6 +25,7 @@ type worker struct {
 	cfg     ConsumerConfig
 	outage  *outage
 	current atomic.Pointer[subscription]
+	said    string // the last complaint
 }
 
 // run consumes on one channel after another until ctx ends or the topology turns out to be irreparable.
@@ -55,6 +56,7 @@ func (w *worker) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, errHandBack):
+			err = nil
 		case errors.Is(err, errIdle):
 			w.repaired("idle")
 			err = w.declare(ctx)
@@ -63,19 +65,38 @@ func (w *worker) run(ctx context.Context) error {
 			w.cfg.Logger.Warn("the queue is gone, or its consumer; declaring it and consuming again", "error", err)
 			// At once is too soon: a quorum queue that is declared right after it was deleted can leave
 			// another replica's consumer registered with the old one, and unserved for ever.
+			err = nil
 			if sleep(ctx, max(time.Second+rand.N(time.Second), pause.NextBackOff())) {
 				err = w.declare(ctx)
 			}
 		default:
 			w.repaired("channel")
-			w.cfg.Logger.Debug("consuming again", "error", err)
+			w.complain(err)
 			sleep(ctx, pause.NextBackOff())
+			err = nil
 		}
-		if mismatch := (*MismatchError)(nil); errors.As(err, &mismatch) {
+		if isMismatch(err) {
 			return err
 		}
+		w.complain(err)
 	}
 	return nil
+}
+
+// complain logs what keeps the worker from consuming, once. That the connection or channel was lost the
+// connection logs itself.
+func (w *worker) complain(err error) {
+	var refusal *amqp091.Error
+	if err == nil || !errors.As(err, &refusal) || !refusal.Server || err.Error() == w.said {
+		return
+	}
+	w.said = err.Error()
+	w.cfg.Logger.Warn("a consumer has trouble, and goes on trying", "error", err)
+}
+
+func isMismatch(err error) bool {
+	var mismatch *MismatchError
+	return errors.As(err, &mismatch)
 }
 
 func (w *worker) repaired(cause string) {
@@ -124,11 +145,7 @@ func (w *worker) consume(ctx, finish context.Context) error {
 			}
 			idle.Reset(w.cfg.Idle)
 		case <-again:
-			followed, err := s.followUp(finish)
-			if err == nil {
-				err = s.ack(followed)
-			}
-			if err != nil {
+			if err := s.followUp(finish); err != nil {
 				return err
 			}
 			idle.Reset(w.cfg.Idle)

@@ -100,4 +100,11 @@ func isParameterTooLarge(e *mysql.MySQLError) bool {
 	return e.Number == errUnknown && strings.Contains(e.Message, "max_allowed_packet")
 }
 
+// IsRefused reports whether the server lets this login into no such database, which waiting rarely
+// mends: a wrong password, a missing grant, or a database that does not exist.
+func IsRefused(err error) bool {
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && slices.Contains([]uint16{1044, 1045, 1049, 1698}, e.Number)
+}
+
 func class(e *mysql.MySQLError) string { return string(e.SQLState[:2]) }

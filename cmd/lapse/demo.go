@@ -55,7 +55,8 @@ func (d *demo) Run(ctx context.Context, to console) (err error) {
 	if err != nil {
 		return err
 	}
-	broker, err := amqp.Open(ctx, amqp.Config{URIs: d.AMQPURL, Name: "lapse-demo", Logger: logger})
+	// It outlives an interruption, because the demonstration still has to clean up then.
+	broker, err := amqp.Open(context.WithoutCancel(ctx), amqp.Config{URIs: d.AMQPURL, Name: "lapse-demo", Logger: logger})
 	if err != nil {
 		return fmt.Errorf("%w: --amqp-url: %w", errUsage, err)
 	}
@@ -309,7 +310,7 @@ func (d *demoRun) awaitEnd(ctx context.Context) error {
 			return nil
 		}
 		if err := rest(ctx, time.Second); err != nil {
-			return errors.New("orders or dead letters are still missing after a minute")
+			return fmt.Errorf("orders or dead letters are still missing: %w", context.Cause(ctx))
 		}
 	}
 }

@@ -17,16 +17,21 @@ import (
 	"github.com/lapse-go/lapse/order/orderdb"
 )
 
-// Config is the same for every process of a service. The zero value serves.
+// Config says how a service works. The zero value serves. What concerns placing has to be the same in
+// every process of the service; the rest concerns only those that call [Checkout.Serve].
 type Config struct {
-	// Namespace begins the names of all exchanges and queues. "lapse" when empty.
+	// Namespace begins the names of all exchanges and queues. "lapse" when empty. Placing needs it, too:
+	// what is written to the outbox names the exchange that it goes to.
 	Namespace string
 	// QueueType is [amqp.Quorum] when empty.
 	QueueType amqp.QueueType
 	// Ladder is the delays for which there is a queue each. [amqp.DefaultLadder] when empty.
 	Ladder amqp.Ladder
-	// Window is how long a customer has to pay unless the order says otherwise. 30 min when zero.
+	// Window is how long a customer has to pay unless the order says otherwise, from a millisecond to a
+	// year. 30 min when zero.
 	Window time.Duration
+
+	// The rest is for Serve.
 
 	// Retry is the policy for timers that fail.
 	Retry amqp.RetryPolicy
@@ -71,8 +76,8 @@ func New(db *gorm.DB, cfg Config) (*Checkout, error) {
 	if err := topology.Validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Window < 0 || cfg.Window > order.MaxWindow {
-		return nil, fmt.Errorf("a default payment window of %s: give up to a year, for instance 30m", cfg.Window)
+	if cfg.Window != 0 && (cfg.Window < order.MinWindow || cfg.Window > order.MaxWindow) {
+		return nil, fmt.Errorf("a default payment window of %s: give a millisecond up to a year, for instance 30m", cfg.Window)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -93,11 +98,7 @@ func (c *Checkout) Topology() amqp.Topology { return c.topology }
 // together or not at all. The caller's transaction should be READ COMMITTED; it is the caller's to run
 // again when it fails, and [Checkout.Wake] may be called after it has committed.
 func (c *Checkout) PlaceIn(tx *gorm.DB, d order.Draft) (order.Order, error) {
-	d = c.Prepare(d)
-	if err := d.Validate(); err != nil {
-		return order.Order{}, err
-	}
-	return c.store.PlaceIn(tx, d)
+	return c.store.PlaceIn(tx, c.Prepare(d))
 }
 
 // Wake has this process's relay, if it runs one, publish at once what was just committed, instead of

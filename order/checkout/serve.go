@@ -52,7 +52,8 @@ func ParseRoles(text string) ([]Role, error) {
 
 // Serve runs the roles, all of them if none is named, until ctx ends; it then finishes what it has in
 // hand and returns nil. It waits for servers that are away, at the start too. It fails where waiting is
-// senseless: when the database lacks tables, or the broker has a queue with other arguments.
+// senseless: when the database refuses the login or lacks tables, or the broker has a queue with other
+// arguments.
 func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role) error {
 	if len(roles) == 0 {
 		roles = Roles
@@ -63,6 +64,22 @@ func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role)
 	if err := c.awaitDatabase(ctx); err != nil {
 		return orEnded(ctx, err)
 	}
+	group, ctx := errgroup.WithContext(ctx)
+	if slices.Contains(roles, Sweep) {
+		// It needs no broker, and is needed most while there is none.
+		group.Go(func() error { return c.sweep().Run(ctx) })
+	}
+	if slices.Contains(roles, Relay) || slices.Contains(roles, Timer) {
+		group.Go(func() error { return c.transport(ctx, broker, roles) })
+	} else {
+		c.setReady([]func() error{})
+		defer c.setReady(nil)
+	}
+	return orEnded(ctx, group.Wait())
+}
+
+// transport runs the roles that need the broker.
+func (c *Checkout) transport(ctx context.Context, broker amqp.Config, roles []Role) error {
 	// The connections outlive ctx: what is in hand when it ends has still to be confirmed and
 	// acknowledged. So they are closed last, the one to publish after the loops that publish.
 	stay := context.WithoutCancel(ctx)
@@ -78,38 +95,34 @@ func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role)
 	defer publishing.Close()
 	publisher := amqp.NewPublisher(publishing, amqp.PublisherConfig{Metrics: c.metrics.transport, Logger: c.cfg.Logger})
 	defer publisher.Close()
-
-	if err := c.declare(ctx, consuming); err != nil {
-		return orEnded(ctx, err)
+	cfg := c.timers()
+	cfg.Conn, cfg.Publisher = consuming, publisher
+	consumer, err := amqp.NewConsumer(cfg)
+	if err != nil {
+		return err
 	}
+	if err := c.declare(ctx, consuming); err != nil {
+		return err
+	}
+
 	group, ctx := errgroup.WithContext(ctx)
 	ready := []func() error{publishing.Ready}
-	for _, role := range roles {
-		switch role {
-		case Relay:
-			relay := outbox.NewRelay(c.db, publisher, outbox.RelayConfig{
-				Topology: c.topology, Metrics: c.metrics.outbox, Logger: c.cfg.Logger,
-			})
-			c.relay.Store(relay)
-			defer c.relay.Store(nil)
-			group.Go(func() error { return relay.Run(ctx) })
-		case Timer:
-			cfg := c.timers()
-			cfg.Conn, cfg.Publisher = consuming, publisher
-			consumer, err := amqp.NewConsumer(cfg)
-			if err != nil {
-				return err
-			}
-			ready = append(ready, consuming.Ready, consumer.Ready)
-			group.Go(func() error { return consumer.Run(ctx) })
-		case Sweep:
-			group.Go(func() error { return c.sweep().Run(ctx) })
-		}
+	if slices.Contains(roles, Relay) {
+		relay := outbox.NewRelay(c.db, publisher, outbox.RelayConfig{
+			Topology: c.topology, Metrics: c.metrics.outbox, Logger: c.cfg.Logger,
+		})
+		c.relay.Store(relay)
+		defer c.relay.Store(nil)
+		group.Go(func() error { return relay.Run(ctx) })
+	}
+	if slices.Contains(roles, Timer) {
+		ready = append(ready, consuming.Ready, consumer.Ready)
+		group.Go(func() error { return consumer.Run(ctx) })
 	}
 	c.setReady(ready)
 	defer c.setReady(nil)
 	c.cfg.Logger.Info("serving", "roles", roles, "namespace", c.topology.Namespace)
-	return orEnded(ctx, group.Wait())
+	return group.Wait()
 }
 
 // declare waits for the broker, however long it takes, and then for the topology, but not for long: part
@@ -176,11 +189,13 @@ func (c *Checkout) awaitDatabase(ctx context.Context) error {
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0)), ctx)
 	return backoff.Retry(func() error {
 		err := migrations.Check(ctx, pool)
-		if err == nil || !database.IsOutage(err) {
-			if err != nil {
-				err = backoff.Permanent(err)
-			}
-			return err
+		switch {
+		case err == nil:
+			return nil
+		case database.IsRefused(err):
+			return backoff.Permanent(fmt.Errorf("%w (does the database exist? `lapse migrate` creates it)", err))
+		case !database.IsOutage(err):
+			return backoff.Permanent(err)
 		}
 		if !waiting {
 			c.cfg.Logger.Warn("waiting for the database", "error", err)
@@ -190,7 +205,8 @@ func (c *Checkout) awaitDatabase(ctx context.Context) error {
 	}, pause)
 }
 
-// Ready is nil while all that [Checkout.Serve] runs here can do its work, and else says why not.
+// Ready is nil while [Checkout.Serve] is connected to the broker and its timers are being handled, or
+// expiry is paused, and else says why not. A process that only sweeps is always ready.
 func (c *Checkout) Ready() error {
 	ready := c.ready.Load()
 	if ready == nil {
@@ -206,7 +222,7 @@ func (c *Checkout) setReady(checks []func() error) {
 	}
 	all := func() error {
 		for _, check := range checks {
-			if err := check(); err != nil {
+			if err := check(); err != nil && !errors.Is(err, amqp.ErrPaused) {
 				return err
 			}
 		}

@@ -22,6 +22,7 @@ func Emit(topology amqp.Topology) func(*gorm.DB, []order.Event, []order.Timer) e
 			if err != nil {
 				return err
 			}
+			m.AppID = source
 			messages = append(messages, outbox.Message{Message: m, Exchange: exchange})
 		}
 		for _, t := range timers {
@@ -29,6 +30,7 @@ func Emit(topology amqp.Topology) func(*gorm.DB, []order.Event, []order.Timer) e
 			if err != nil {
 				return err
 			}
+			m.AppID = source
 			messages = append(messages, outbox.Message{Message: m, Deadline: t.Deadline, Window: t.Window})
 		}
 		return outbox.Add(tx, messages...)

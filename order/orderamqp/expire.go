@@ -69,6 +69,9 @@ func outcome(timer order.Timer, expiry order.Expiry, now time.Time) amqp.Outcome
 		}
 		return amqp.Retry(fmt.Errorf("order %s: %w; was its transaction rolled back?", timer.OrderID, order.ErrNotFound))
 	case order.OutcomeFailed:
+		if errors.Is(expiry.Err, order.ErrUnavailable) {
+			return amqp.Defer(time.Second) // somebody holds it, and it is not to blame
+		}
 		return amqp.Retry(fmt.Errorf("order %s: %w", timer.OrderID, expiry.Err))
 	}
 	return amqp.Done()

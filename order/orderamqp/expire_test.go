@@ -43,6 +43,7 @@ func TestExpirerAnswersForEachTimer(t *testing.T) {
 		"again":     {Outcome: order.OutcomeAlreadyExpired},
 		"early":     {Outcome: order.OutcomeNotDue, Remaining: 90 * time.Second},
 		"missing":   {Outcome: order.OutcomeNotFound},
+		"locked":    {Outcome: order.OutcomeFailed, Err: fmt.Errorf("%w: lock wait", order.ErrUnavailable)},
 		"failed":    {Outcome: order.OutcomeFailed, Err: broken},
 	}}
 	timer := func(id string, deadline time.Time) amqp.Message {
@@ -65,6 +66,7 @@ func TestExpirerAnswersForEachTimer(t *testing.T) {
 		{timer("missing", now.Add(time.Minute)), "deferred by 1m0s"}, // its transaction may be about to commit
 		{timer("missing", now), "retried: order missing: no such order"},
 		{timer("missing", now.AddDate(20, 0, 0)), "dead: order missing: no such order"},
+		{timer("locked", now), "deferred by 1s"},
 		{timer("failed", now), "retried: order failed: broken row"},
 	} {
 		x := &Expirer{Store: store}
