@@ -24,7 +24,8 @@
 //     handled.
 //   - A message is not blamed for an outage. While the handler's server is away, or the broker blocks
 //     publishing, messages are held unacknowledged and no attempt is counted.
-//   - Whatever waits is bounded by a context, also on a dead socket.
+//   - Whatever waits is bounded, by a context or by the heartbeat, also on a dead socket.
+//   - A queue that does not answer, for want of a majority for instance, holds up its own messages only.
 //
 // # And what is not
 //

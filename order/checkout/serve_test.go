@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/lapse-go/lapse/amqp"
@@ -121,6 +122,44 @@ func TestServeWaitsForABrokerThatIsAway(t *testing.T) {
 	r.awaitReady()
 	if v := s.judge(20 * time.Second); v.Expired != len(ids) {
 		t.Errorf("%d orders expired", v.Expired)
+	}
+}
+
+// Orders are closed while there is no broker, also in a process that was started then.
+func TestTheSweepNeedsNoBroker(t *testing.T) {
+	s := newShop(t, place{}, checkout.Config{SweepEvery: 100 * time.Millisecond, SweepGrace: 100 * time.Millisecond})
+	ids := s.orders("o", 20, time.Second)
+	s.start("amqp://guest:guest@127.0.0.1:1/")
+	await(t, 10*time.Second, "the orders are closed", func() bool {
+		return s.sql("SELECT COUNT(*) FROM lapse_orders WHERE status = 'expired'") == int64(len(ids))
+	})
+}
+
+// To wait for a database that does not exist, or that refuses the login, would be to wait for ever.
+func TestServeOnADatabaseThatRefusesIt(t *testing.T) {
+	s := newShop(t, place{}, checkout.Config{})
+	dsn, err := mysql.ParseDSN(amqptest.DSN(t, s.db))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown, stranger := dsn.Clone(), dsn.Clone()
+	unknown.DBName = "lapse_test_never_created"
+	stranger.User, stranger.Passwd = "lapse-stranger", "no"
+	for _, dsn := range []*mysql.Config{unknown, stranger} {
+		db, err := database.Open(dsn.FormatDSN(), database.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := checkout.New(db, s.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := serveUntil(t, c, s.url, 5*time.Second); err == nil || !strings.Contains(err.Error(), "lapse migrate") {
+			t.Errorf("Serve on %s as %s ended with %v", dsn.DBName, dsn.User, err)
+		}
+		if pool, err := db.DB(); err == nil {
+			pool.Close()
+		}
 	}
 }
 
