@@ -29,13 +29,19 @@ type Book interface {
 
 // Office is what the people in the office need.
 type Office interface {
-	// SetPause pauses or resumes expiry, everywhere at once.
+	// SetPause pauses or resumes expiry, everywhere at once. When it has paused it returns only once
+	// nothing is expired any more.
 	SetPause(ctx context.Context, state Pause) error
 	// Pause tells the state that was set last.
 	Pause(ctx context.Context) (Pause, error)
 	// SetStock sets how many pieces of an article are available; those that are reserved or sold
 	// stay so.
 	SetStock(ctx context.Context, sku string, available int64) (Stock, error)
+	// AddStock adds a delta, which is not zero, to the pieces of an article that are available. It makes
+	// the article known if delta is more than zero, and otherwise fails with [ErrUnknownSKU]. It fails
+	// with [ErrOutOfStock] rather than make them fewer than none, and with [ErrInvalid] rather than add
+	// to more than [MaxStock].
+	AddStock(ctx context.Context, sku string, delta int64) (Stock, error)
 	// Stock lists the stock of the articles, in ascending order of their skus; of all articles when
 	// none is given.
 	Stock(ctx context.Context, skus ...string) ([]Stock, error)
@@ -54,8 +60,9 @@ type Placement struct {
 	Order Order
 	// Repeated says that the same order had been placed before.
 	Repeated bool
-	// Err wraps [ErrInvalid], [ErrConflict] (the id is taken by another order), [ErrOutOfStock] or
-	// [ErrUnknownSKU]; anything else is the database's complaint about this order.
+	// Err wraps [ErrInvalid], [ErrConflict] (the id is taken by another order), [ErrOutOfStock],
+	// [ErrUnknownSKU] or [ErrUnavailable] (others kept locked what it needs); anything else is the
+	// database's complaint about this order.
 	Err error
 }
 

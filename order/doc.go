@@ -18,6 +18,7 @@
 //   - The database's clock decides what is due, never the program's.
 //   - Every operation may be done again when its answer was lost: placing is known by the order's id and
 //     content, payment by its reference, extending all by its key, and the others by the order's state.
+//     Two are not known: placing without an id, and adding to the stock.
 //
 // The package imports the standard library only. Package orderdb is the repository on MySQL and
 // MariaDB; another shop's own implements [Store] and runs the suite in ordertest.

@@ -33,8 +33,9 @@ var (
 	ErrNotDue = errors.New("not due yet")
 	// ErrPaused: expiry is paused. Nothing was expired.
 	ErrPaused = errors.New("expiry is paused")
-	// ErrUnavailable: the database is away, read-only or overloaded. The work may or may not have
-	// been done; doing it again is safe.
+	// ErrUnavailable: the database is away, read-only, overloaded or incomplete, or others keep locked
+	// what the work needs. It may or may not have been done; doing it again is safe, if [Service] does
+	// not say otherwise.
 	ErrUnavailable = errors.New("database unavailable")
 )
 

@@ -21,7 +21,7 @@ const (
 
 // Event is something that happened to an order, with all that a subscriber needs to act on it.
 type Event struct {
-	// ID is the same however often the event is published.
+	// ID is the event's own, and the same however often it is published.
 	ID   string
 	Type EventType
 	// Order is the order after the event. Its Version is the event's place among the order's events,

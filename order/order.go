@@ -67,7 +67,7 @@ type Line struct {
 type Payment struct {
 	// Reference identifies the payment at the payment provider: 1 to 128 bytes from 0x21 to 0x7E.
 	Reference string
-	// Amount is the order's total when not given.
+	// Amount is the order's total when not given, or what was recorded if the payment came before.
 	Amount Money
 	// At is when it was recorded.
 	At time.Time

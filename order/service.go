@@ -15,7 +15,8 @@ type Service struct {
 // Place places an order: it reserves the stock and starts the time to pay. Without an id it gets a
 // new one. The same id with the same content (see [Draft.Hash]) answers the order that was placed the
 // first time; with other content the error wraps [ErrConflict]. Other errors wrap [ErrInvalid],
-// [ErrOutOfStock], [ErrUnknownSKU] or [ErrUnavailable].
+// [ErrOutOfStock], [ErrUnknownSKU] or [ErrUnavailable]. After the last the order may have been placed, and
+// placing it again is safe only if the draft has an id: without one, each call places another order.
 func (s *Service) Place(ctx context.Context, d Draft) (Order, error) {
 	placed, err := s.PlaceAll(ctx, []Draft{d})
 	if err != nil {
@@ -26,7 +27,8 @@ func (s *Service) Place(ctx context.Context, d Draft) (Order, error) {
 
 // PlaceAll places many orders with few transactions and gives one answer for each, in their order.
 // It fails as a whole only with an error that wraps [ErrUnavailable]; some of the orders may have been
-// placed then, and placing all of them again is safe if they have ids.
+// placed then, and placing all of them again is safe if they have ids. So it is for an answer of which
+// the error wraps ErrUnavailable.
 func (s *Service) PlaceAll(ctx context.Context, drafts []Draft) ([]Placement, error) {
 	placed := make([]Placement, len(drafts))
 	var valid []Draft
@@ -65,8 +67,8 @@ func (s *Service) Prepare(d Draft) Draft {
 
 // Pay records a payment. A pending order becomes paid, also after its deadline, as long as nothing
 // has expired it: payment and expiry change the same row, and whichever commits first wins. The amount,
-// if given, has to be the order's total. The same payment again gets the same answer; its reference
-// for another order, or with another amount, is an [ErrConflict].
+// if given, has to be the order's total. The same payment again, with its amount or without, gets the
+// same answer; its reference for another order, or with another amount, is an [ErrConflict].
 //
 // A payment for an order that was expired or cancelled is recorded and answered with an error that
 // wraps [ErrLatePayment], one with another reference for an order that was paid with one that wraps
@@ -118,7 +120,9 @@ func (s *Service) Expire(ctx context.Context, ids []string) (Expiries, error) {
 	return s.Repository.Expire(ctx, ids)
 }
 
-// Pause stops every expiry, everywhere, until [Service.Resume]; payment goes on.
+// Pause stops every expiry, everywhere, until [Service.Resume]; payment goes on. Once it has returned
+// nothing is expired any more: it waits for the expiries that are under way, for some milliseconds or, if
+// one of them waits for a lock itself, some seconds. After an [ErrUnavailable] expiry may go on.
 func (s *Service) Pause(ctx context.Context, by By) error {
 	return s.setPause(ctx, Pause{Paused: true, By: by})
 }
@@ -149,7 +153,8 @@ func (s *Service) Timeline(ctx context.Context, id string) ([]Entry, error) {
 }
 
 // SetStock sets how many pieces of an article are available, from 0 to [MaxStock]; those that are
-// reserved or sold stay so.
+// reserved or sold stay so. What is ordered or given back while somebody counts is lost by it: for goods
+// that came, or are gone, there is [Service.AddStock].
 func (s *Service) SetStock(ctx context.Context, sku string, available int64) (Stock, error) {
 	if err := ValidateID("sku", sku); err != nil {
 		return Stock{}, err
@@ -158,6 +163,24 @@ func (s *Service) SetStock(ctx context.Context, sku string, available int64) (St
 		return Stock{}, invalid("a stock of %d: give 0 to %d", available, int64(MaxStock))
 	}
 	return s.Repository.SetStock(ctx, sku, available)
+}
+
+// AddStock adds pieces to those that are available of an article, for goods that came; with a delta below
+// zero it takes some away, for goods that are lost. Those that are reserved or sold stay so. An article
+// that is unknown becomes known, unless pieces are to be taken away: that is an [ErrUnknownSKU], and to
+// take more than are available an [ErrOutOfStock]. To have more than [MaxStock] is an [ErrInvalid], and so
+// is a delta that is zero or beyond MaxStock.
+//
+// Unlike the other requests it is not known when it comes again: after an [ErrUnavailable] the pieces may
+// or may not have been added, so look at the stock before trying again.
+func (s *Service) AddStock(ctx context.Context, sku string, delta int64) (Stock, error) {
+	if err := ValidateID("sku", sku); err != nil {
+		return Stock{}, err
+	}
+	if delta == 0 || delta < -MaxStock || delta > MaxStock {
+		return Stock{}, invalid("%d more pieces: give %d to %d, and not 0", delta, int64(-MaxStock), int64(MaxStock))
+	}
+	return s.Repository.AddStock(ctx, sku, delta)
 }
 
 // Stock lists the stock of the articles, in ascending order of their skus; of all articles when none

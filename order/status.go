@@ -45,28 +45,29 @@ func Place(d Draft, now time.Time) (Order, Event, error) {
 func Refuse(o Order, shortage *ShortageError, now time.Time) Event {
 	o.Version = 0
 	e := newEvent(EventRefused, o, now)
+	e.ID = fmt.Sprintf("%s.%d", e.ID, now.UnixMicro()) // it may be refused again
 	e.Shortage = shortage
 	return e
 }
 
 // Pay makes a pending order paid, also after its deadline, as long as nothing has expired it. A
 // payment for an order that is no longer pending is recorded as late. The same reference again gets
-// the same answer as the first time, and records nothing.
+// the same answer as the first time, and records nothing; its amount need not be given again.
 func Pay(p Payment) Transition {
 	return func(o Order, now time.Time) (Order, Event, error) {
-		if p.Amount == (Money{}) {
-			p.Amount = o.Total
-		}
 		for _, known := range o.Payments {
 			switch {
 			case known.Reference != p.Reference:
-			case known.Amount != p.Amount:
+			case p.Amount != (Money{}) && known.Amount != p.Amount:
 				return o, Event{}, fmt.Errorf("%w: payment %s of %s came before, with %s", ErrConflict, p.Reference, p.Amount, known.Amount)
 			case known.Late:
 				return o, Event{}, late(o, p)
 			default:
 				return o, Event{}, nil
 			}
+		}
+		if p.Amount == (Money{}) {
+			p.Amount = o.Total
 		}
 		if o.Status == Pending && p.Amount != o.Total {
 			return o, Event{}, invalid("payment %s of %s for order %s: its total is %s", p.Reference, p.Amount, o.ID, o.Total)

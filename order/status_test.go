@@ -220,3 +220,12 @@ func TestNoSequenceReopensAnOrder(t *testing.T) {
 		}
 	})
 }
+
+// An id may be refused many times, and each is an event of its own, whose id stays the same.
+func TestEveryRefusalIsAnEventOfItsOwn(t *testing.T) {
+	o, shortage := pending(t), &order.ShortageError{Short: []string{"shoe"}}
+	first, same, later := order.Refuse(o, shortage, start), order.Refuse(o, shortage, start), order.Refuse(o, shortage, start.Add(time.Microsecond))
+	if first.ID != same.ID || first.ID == later.ID || first.Order.Version != 0 {
+		t.Errorf("%s, %s and later %s", first.ID, same.ID, later.ID)
+	}
+}

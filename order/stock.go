@@ -3,7 +3,7 @@ package order
 import "slices"
 
 // Stock is how many pieces there are of an article. Placing, paying, cancelling and expiring move
-// pieces between the three counts; only setting the stock changes their sum.
+// pieces between the three counts; only setting the stock, and adding to it, changes their sum.
 type Stock struct {
 	SKU       string
 	Available int64 // may be ordered
@@ -11,7 +11,7 @@ type Stock struct {
 	Sold      int64 // belong to paid orders
 }
 
-// MaxStock is the most pieces that can be set as available.
+// MaxStock is the most pieces of an article that can be made available.
 const MaxStock = 1_000_000_000_000
 
 // Quantities are the pieces of each article that the orders have together, and the articles in

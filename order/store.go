@@ -19,7 +19,8 @@ type Store interface {
 	//
 	// It fails as a whole only for what no order is to blame for: the error then wraps [ErrPaused] or
 	// [ErrUnavailable]. An order that makes the database fail costs the others nothing: its own answer
-	// is [OutcomeFailed]. A payment that commits before the expiry does wins.
+	// is [OutcomeFailed]. So is that of one whose rows others keep locked, which is not the order's own
+	// failure: its Err wraps ErrUnavailable. A payment that commits before the expiry does wins.
 	Expire(ctx context.Context, ids []string) (Expiries, error)
 
 	// Overdue lists up to limit pending orders whose deadline passed at least grace ago, from the
@@ -54,7 +55,8 @@ type Expiry struct {
 	// Remaining is the time until the deadline, for [OutcomeNotDue]: more than zero, by the
 	// database's clock.
 	Remaining time.Duration
-	// Err is why, for [OutcomeFailed].
+	// Err is why, for [OutcomeFailed]. If it wraps [ErrUnavailable], the order is not to blame, and trying
+	// it again later is no further try of a thing that fails.
 	Err error
 }
 

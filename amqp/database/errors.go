@@ -23,6 +23,7 @@ const (
 	errPacketTooLarge  = 1153
 	errLockWaitTimeout = 1205
 	errDeadlock        = 1213
+	errLockNowait      = 3572 // MySQL's answer to NOWAIT; MariaDB's is errLockWaitTimeout
 )
 
 // About the data, although their SQLSTATE is the general one.
@@ -45,7 +46,7 @@ func IsConflict(err error) bool {
 	if !ok {
 		return false
 	}
-	return e.Number == errDeadlock || e.Number == errLockWaitTimeout || e.Number == errCheckRead || class(e) == "40"
+	return slices.Contains([]uint16{errDeadlock, errLockWaitTimeout, errLockNowait, errCheckRead}, e.Number) || class(e) == "40"
 }
 
 // IsDuplicate reports whether a unique key has the value already.

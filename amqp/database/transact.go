@@ -81,7 +81,8 @@ func transactOnce(ctx context.Context, db *gorm.DB, fn func(tx *gorm.DB) error) 
 	}
 	done = true
 	if err := tx.Commit().Error; err != nil {
-		return fmt.Errorf("committing: %w", err)
+		// When the context ends just before, database/sql only says that the transaction is over.
+		return fmt.Errorf("committing: %w", errors.Join(err, context.Cause(ctx)))
 	}
 	return nil
 }

@@ -95,8 +95,12 @@ func New(db *gorm.DB, cfg Config) (*Checkout, error) {
 func (c *Checkout) Topology() amqp.Topology { return c.topology }
 
 // PlaceIn places an order in a transaction of the caller's, which so creates its own rows and the order
-// together or not at all. The caller's transaction should be READ COMMITTED; it is the caller's to run
-// again when it fails, and [Checkout.Wake] may be called after it has committed.
+// together or not at all. The transaction should be READ COMMITTED, as [database.Transact] makes it, and
+// has to be rolled back after any error that does not wrap [order.ErrInvalid], [order.ErrConflict],
+// [order.ErrOutOfStock] or [order.ErrUnknownSKU]; running it again is the caller's business. [Checkout.Wake]
+// may be called after it has committed.
+//
+// [database.Transact]: https://pkg.go.dev/github.com/lapse-go/lapse/amqp/database#Transact
 func (c *Checkout) PlaceIn(tx *gorm.DB, d order.Draft) (order.Order, error) {
 	return c.store.PlaceIn(tx, c.Prepare(d))
 }

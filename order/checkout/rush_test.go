@@ -23,7 +23,6 @@ type rush struct {
 	*shop
 	customers sync.WaitGroup
 	offset    time.Duration // of the database's clock
-	wake      func()        // called when messages were committed, as a relay's own process does
 
 	mu     sync.Mutex
 	moved  map[string]time.Time // when an order's deadline was moved, which may take a timer more
@@ -78,7 +77,6 @@ func (r *rush) place(first int, drafts []order.Draft) {
 			r.ledger.Placed(d, p.Order, p.Err)
 			failed = cmp.Or(failed, p.Err)
 		}
-		r.wake()
 		return failed
 	})
 	for i, p := range placed {
@@ -123,7 +121,6 @@ func (r *rush) customer(ctx context.Context, n int, o order.Order) {
 		r.moved[o.ID] = r.now()
 		r.mu.Unlock()
 		r.persist(func() error { _, err := r.extend(ctx, o.ID, to); return err })
-		r.wake()
 	}
 }
 
@@ -164,7 +161,7 @@ func TestFiveThousandOrders(t *testing.T) {
 	for _, r := range replicas {
 		r.awaitReady()
 	}
-	r := &rush{shop: s, wake: replicas[2].Wake, moved: make(map[string]time.Time)}
+	r := &rush{shop: s, moved: make(map[string]time.Time)}
 	var begin, end time.Time
 	r.customers.Go(func() {
 		time.Sleep(placing / 2)
@@ -231,7 +228,7 @@ func TestServersRestart(t *testing.T) {
 	s.start(s.url, checkout.Timer, checkout.Sweep).awaitReady()
 	relay := s.start(s.url)
 	relay.awaitReady()
-	r := &rush{shop: s, wake: relay.Wake, moved: make(map[string]time.Time)}
+	r := &rush{shop: s, moved: make(map[string]time.Time)}
 	r.customers.Go(func() {
 		for _, restart := range []struct{ end, begin func() }{
 			{node.Stop, node.Start}, {mysql.Kill, mysql.Start}, {node.Kill, node.Start}, {mysql.Stop, mysql.Start},

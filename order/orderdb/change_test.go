@@ -2,6 +2,8 @@ package orderdb_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -42,6 +44,8 @@ func TestPay(t *testing.T) {
 		{"its reference for another order", "o-2", "p-1", 0, order.ErrConflict},
 		{"by another reference", "o-1", "p-2", 500, order.ErrAlreadyPaid},
 		{"by that again", "o-1", "p-2", 500, order.ErrAlreadyPaid},
+		{"by that again, whatever it was", "o-1", "p-2", 0, order.ErrAlreadyPaid},
+		{"by that again, as if it had been all", "o-1", "p-2", 1000, order.ErrConflict},
 		{"references are compared byte by byte", "o-2", "P-1", 0, nil},
 	} {
 		if err := pay(test.id, test.reference, test.cents); !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
@@ -270,4 +274,81 @@ func TestStock(t *testing.T) {
 			t.Errorf("a stock of %d: %v", wrong, err)
 		}
 	}
+}
+
+func TestAddStock(t *testing.T) {
+	s := newShop(t)
+	s.setStock(5, "a")
+	s.setStock(order.MaxStock, "full")
+	s.place(draft("o-1", "a"))
+	for _, test := range []struct {
+		name, sku string
+		delta     int64
+		want      error
+		available int64
+	}{
+		{"goods came", "a", 3, nil, 7},
+		{"goods are lost", "a", -2, nil, 5},
+		{"all are lost", "a", -5, nil, 0},
+		{"more than all are lost", "a", -1, order.ErrOutOfStock, 0},
+		{"a new article came", "b", 4, nil, 4},
+		{"skus are compared byte by byte", "B", 1, nil, 1},
+		{"an unknown article is lost", "c", -1, order.ErrUnknownSKU, -1},
+		{"as many as there can be", "b", order.MaxStock - 4, nil, order.MaxStock},
+		{"one more", "b", 1, order.ErrInvalid, order.MaxStock},
+		{"all lost at once", "b", -order.MaxStock, nil, 0},
+		{"nothing came", "a", 0, order.ErrInvalid, 0},
+		{"too much came", "a", order.MaxStock + 1, order.ErrInvalid, 0},
+		{"too much was lost", "full", -order.MaxStock - 1, order.ErrInvalid, order.MaxStock},
+		{"no sku", "", 1, order.ErrInvalid, -1},
+	} {
+		got, err := s.AddStock(t.Context(), test.sku, test.delta)
+		if !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if err == nil && (got.SKU != test.sku || got.Available != test.available) {
+			t.Errorf("%s: %+v", test.name, got)
+		}
+		if shortage, ok := errors.AsType[*order.ShortageError](err); ok && !slices.Equal(slices.Concat(shortage.Short, shortage.Unknown), []string{test.sku}) {
+			t.Errorf("%s: short of %+v", test.name, shortage)
+		}
+		now, err := s.Stock(t.Context(), test.sku)
+		if err != nil || (test.available < 0) != (len(now) == 0) || test.available >= 0 && now[0].Available != test.available {
+			t.Errorf("%s: then %+v, %v", test.name, now, err)
+		}
+	}
+	s.wantStock("a", 0, 1, 0)
+	// What customers gave back may be more than can be set. It can still be taken away, but not added to.
+	s.setStock(order.MaxStock, "a")
+	if _, err := s.Cancel(t.Context(), "o-1", order.By{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AddStock(t.Context(), "a", 1); !errors.Is(err, order.ErrInvalid) {
+		t.Error(err)
+	}
+	if got, err := s.AddStock(t.Context(), "a", -1); err != nil || got.Available != order.MaxStock {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// Goods come in while others are ordered, at the same time from many sides, of articles that nobody knew:
+// all of them are counted.
+func TestStockIsAddedWhileItIsOrdered(t *testing.T) {
+	s := newShop(t)
+	var all sync.WaitGroup
+	for caller := range 8 {
+		all.Go(func() {
+			for i := range 10 {
+				if _, err := s.AddStock(t.Context(), fmt.Sprintf("sku-%d", i), 2); err != nil {
+					t.Error(err)
+				}
+				s.place(draft(fmt.Sprintf("o-%d-%d", caller, i), fmt.Sprintf("sku-%d", i)))
+			}
+		})
+	}
+	all.Wait()
+	for i := range 10 {
+		s.wantStock(fmt.Sprintf("sku-%d", i), 8, 8, 0)
+	}
+	s.audit(16)
 }

@@ -4,8 +4,8 @@
 // Every change is one READ COMMITTED transaction: the order, its lines, the stock, the timeline, and
 // through [Emit] whatever has to be published. A transaction that loses a lock conflict is run again as
 // a whole; a batch that cannot be settled as a whole is split until the order at fault is alone. Rows
-// are locked in one order everywhere: the row of an extend request, orders by id, payments, and at last
-// stock by sku.
+// are locked in one order everywhere: the pause switch or the row of an extend request, orders by id,
+// payments, and at last stock by sku.
 //
 // The database's clock decides. Times are UTC with microseconds, and go to and fro as text, so that
 // [Store.PlaceIn] works in a session with any time zone, isolation level and driver settings.

@@ -16,6 +16,7 @@ import (
 // Expire expires those of the orders that are pending and due.
 func (s *Store) Expire(ctx context.Context, ids []string) (order.Expiries, error) {
 	var now time.Time
+	contended := false
 	answers := make(map[string]order.Expiry, len(ids))
 	// Also when no id is a valid one: the caller wants to know the time, and whether expiry is paused.
 	batches := slices.Collect(slices.Chunk(distinct(ids), maxBatch))
@@ -24,12 +25,19 @@ func (s *Store) Expire(ctx context.Context, ids []string) (order.Expiries, error
 	}
 	for _, batch := range batches {
 		err := settle(batch, func(batch []string) error {
+			lock := forUpdate
+			if contended && len(batch) == 1 {
+				// The batch has waited long enough: if each of its orders did, too, for an article that
+				// somebody has locked, it would take hours.
+				lock = forUpdateNow
+			}
 			var settled []order.Expiry
 			err := database.Transact(ctx, s.db, func(tx *gorm.DB) (err error) {
-				now, settled, err = s.expire(tx, batch)
+				now, settled, err = s.expire(tx, batch, lock)
 				return err
 			})
 			if err != nil {
+				contended = contended || database.IsConflict(err)
 				return err
 			}
 			expired := false
@@ -64,9 +72,9 @@ func (s *Store) Expire(ctx context.Context, ids []string) (order.Expiries, error
 	return result, nil
 }
 
-// expire settles one batch; ids are in ascending order, each once.
-func (s *Store) expire(tx *gorm.DB, ids []string) (now time.Time, answers []order.Expiry, err error) {
-	now, pause, err := readPause(tx)
+// expire settles one batch; ids are in ascending order, each once. Lock is [forUpdate] or [forUpdateNow].
+func (s *Store) expire(tx *gorm.DB, ids []string, lock string) (now time.Time, answers []order.Expiry, err error) {
+	now, pause, err := readPause(tx, forShare)
 	if err != nil {
 		return now, nil, err
 	}
@@ -77,7 +85,7 @@ func (s *Store) expire(tx *gorm.DB, ids []string) (now time.Time, answers []orde
 		return now, nil, nil
 	}
 	// Whoever pays one of them at this moment has its row; this waits for it and then sees it paid.
-	found, err := records(tx, ids, forUpdate)
+	found, err := records(tx, ids, lock)
 	if err != nil {
 		return now, nil, err
 	}
@@ -94,7 +102,7 @@ func (s *Store) expire(tx *gorm.DB, ids []string) (now time.Time, answers []orde
 	if len(due) == 0 {
 		return now, answers, nil
 	}
-	return now, answers, s.expireDue(tx, due, now)
+	return now, answers, s.expireDue(tx, due, now, lock)
 }
 
 // answerFor is what becomes of an order, without its lines.
@@ -119,7 +127,7 @@ func answerFor(r *record) order.Expiry {
 }
 
 // expireDue expires orders whose rows are locked.
-func (s *Store) expireDue(tx *gorm.DB, due []*order.Order, now time.Time) error {
+func (s *Store) expireDue(tx *gorm.DB, due []*order.Order, now time.Time, lock string) error {
 	if err := addContents(tx, due); err != nil {
 		return err
 	}
@@ -132,6 +140,12 @@ func (s *Store) expireDue(tx *gorm.DB, due []*order.Order, now time.Time) error 
 			return err
 		}
 		ids[i] = o.ID
+	}
+	if lock == forUpdateNow {
+		skus, _ := order.Quantities(expired...)
+		if _, err := available(tx, skus, lock); err != nil {
+			return err
+		}
 	}
 	updated := tx.Exec(`UPDATE lapse_orders FORCE INDEX (PRIMARY) SET status = 'expired', closed_at = ?, version = version + 1
 		WHERE id IN ? AND status = 'pending'`, instant(now), ids)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/google/go-cmp/cmp"
 	gormmysql "gorm.io/driver/mysql"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -351,6 +352,124 @@ func TestAnEventThatCannotBePublished(t *testing.T) {
 		t.Errorf("%s, %v", o.Status, err)
 	}
 	s.audit(100)
+}
+
+// A batch that keeps losing a conflict is not halved: each half with the row that others have would wait
+// as long again. The order that loses it alone is not to blame.
+func TestAConflictThatLasts(t *testing.T) {
+	s := newShop(t)
+	s.setStock(100, "shoe")
+	ids := names("o-", 20)
+	runs := make(map[int]int) // by the number of orders
+	s.store = orderdb.New(s.db, orderdb.Config{Emit: func(tx *gorm.DB, events []order.Event, timers []order.Timer) error {
+		runs[len(events)]++
+		if err := conflictOver(ids[7], events); err != nil {
+			return err
+		}
+		return publish(tx, events, timers)
+	}})
+	s.Repository = s.store
+	want := map[int]int{20: 11, 1: 19 + 11}
+
+	var drafts []order.Draft
+	for _, id := range ids {
+		drafts = append(drafts, draft(id, "shoe"))
+	}
+	placed, err := s.PlaceAll(t.Context(), drafts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range placed {
+		if errors.Is(p.Err, order.ErrUnavailable) != (i == 7) || (p.Err != nil) != (i == 7) {
+			t.Errorf("%s: %v", ids[i], p.Err)
+		}
+	}
+	if diff := cmp.Diff(want, runs); diff != "" {
+		t.Errorf("runs of batches when placing (-want +got):\n%s", diff)
+	}
+
+	newShopOn(t, s.db).place(drafts[7])
+	s.makeDue(-time.Minute, ids...)
+	clear(runs)
+	got, err := s.Expire(t.Context(), ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range got.Orders {
+		if errors.Is(e.Err, order.ErrUnavailable) != (i == 7) || (e.Outcome == order.OutcomeExpired) != (i != 7) {
+			t.Errorf("%s: %s %v", e.ID, e.Outcome, e.Err)
+		}
+	}
+	if diff := cmp.Diff(want, runs); diff != "" {
+		t.Errorf("runs of batches when expiring (-want +got):\n%s", diff)
+	}
+	s.audit(100)
+}
+
+// Somebody has an order and an article locked, for good. Those who need them cost the others the time of
+// one batch, however many they are.
+func TestRowsThatSomebodyKeepsLocked(t *testing.T) {
+	s := newShop(t)
+	s.setStock(10, "hot", "cold")
+	ids := []string{"a", "b", "c", "d", "e", "f"}
+	for i, id := range ids {
+		s.place(draft(id, []string{"hot", "cold"}[i%2]))
+	}
+	s.makeDue(-time.Minute, ids...)
+	blocker := s.db.Begin()
+	defer blocker.Rollback()
+	exec(t, blocker, "UPDATE lapse_stock SET available = available WHERE sku = 'hot'")
+	exec(t, blocker, "SELECT id FROM lapse_orders WHERE id = 'f' FOR UPDATE")
+
+	victim := s.replica("?innodb_lock_wait_timeout=1")
+	began := time.Now()
+	got, err := victim.Expire(t.Context(), ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range got.Orders {
+		free := e.ID == "b" || e.ID == "d"
+		if free != (e.Outcome == order.OutcomeExpired) || free == errors.Is(e.Err, order.ErrUnavailable) {
+			t.Errorf("%s: %s %v", e.ID, e.Outcome, e.Err)
+		}
+	}
+	// The batch has waited for a second eleven times. Any other that waited, too, would have doubled it.
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	blocker.Rollback()
+	if got, err := victim.Expire(t.Context(), ids); err != nil || got.Orders[0].Outcome != order.OutcomeExpired || got.Orders[5].Outcome != order.OutcomeExpired {
+		t.Errorf("%+v, %v", got, err)
+	}
+	s.wantStock("hot", 10, 0, 0)
+}
+
+// The switch is there from the migration on. Without it nobody knows whether expiry is paused.
+func TestThePauseSwitchIsMissing(t *testing.T) {
+	s := newShop(t)
+	s.setStock(1, "shoe")
+	s.place(draft("o-1", "shoe"))
+	s.makeDue(-time.Minute, "o-1")
+	exec(t, s.db, "DELETE FROM lapse_control")
+	for name, do := range map[string]func() error{
+		"expire": func() error { _, err := s.Expire(t.Context(), []string{"o-1"}); return err },
+		"paused": func() error { _, err := s.Paused(t.Context()); return err },
+		"pause":  func() error { return s.Pause(t.Context(), order.By{}) },
+	} {
+		err := do()
+		if !errors.Is(err, order.ErrUnavailable) || !strings.Contains(err.Error(), "lapse_control") {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		// What it says to do helps.
+		_, insert, _ := strings.Cut(err.Error(), ": INSERT")
+		exec(t, s.db, "INSERT"+insert)
+		if paused, err := s.Paused(t.Context()); err != nil || paused.Paused {
+			t.Errorf("%s: it is mended, and says %+v, %v", name, paused, err)
+		}
+		exec(t, s.db, "DELETE FROM lapse_control")
+	}
+	s.wantEvents("o-1", "order.placed")
 }
 
 // Whoever gives up waiting is told so, and nothing is half done.

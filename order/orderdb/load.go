@@ -18,6 +18,8 @@ const (
 	plain     = ""
 	forUpdate = " FOR UPDATE"
 	forShare  = " LOCK IN SHARE MODE" // MariaDB knows no FOR SHARE
+	// forUpdateNow does not wait for whoever has a row: that is a conflict.
+	forUpdateNow = " FOR UPDATE NOWAIT"
 )
 
 // record is an order without lines, tags and payments, and what else its row tells.

@@ -3,18 +3,27 @@ package orderdb
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"gorm.io/gorm"
 
+	"github.com/lapse-go/lapse/amqp/database"
 	"github.com/lapse-go/lapse/order"
 )
 
-// readPause reads the switch, and the database's clock.
-func readPause(tx *gorm.DB) (now time.Time, pause order.Pause, err error) {
+// readPause reads the switch, and the database's clock. An expiry reads it with [forShare] and so has it
+// until it ends: whoever sets it waits for those that have seen it otherwise.
+func readPause(tx *gorm.DB, lock string) (now time.Time, pause order.Pause, err error) {
+	found := false
 	err = query(tx, func(scan func(...any) error) error {
+		found = true
 		return scan((*instant)(&now), &pause.Paused, &pause.By.Who, &pause.By.Why, (*instant)(&pause.Since))
-	}, `SELECT CAST(UTC_TIMESTAMP(6) AS CHAR), paused, who, why, CAST(since AS CHAR) FROM lapse_control WHERE id = 1`)
+	}, `SELECT CAST(UTC_TIMESTAMP(6) AS CHAR), paused, who, why, CAST(since AS CHAR) FROM lapse_control WHERE id = 1`+lock)
+	if err == nil && !found {
+		err = fmt.Errorf("%w: table lapse_control has lost its one row, without which nothing is expired: INSERT INTO lapse_control (id, paused, who, why, since) VALUES (1, FALSE, '', '', UTC_TIMESTAMP(6))",
+			order.ErrUnavailable)
+	}
 	if err != nil {
 		return now, pause, fmt.Errorf("reading the pause switch: %w", err)
 	}
@@ -23,7 +32,7 @@ func readPause(tx *gorm.DB) (now time.Time, pause order.Pause, err error) {
 
 // Pause tells whether expiry is paused.
 func (s *Store) Pause(ctx context.Context) (order.Pause, error) {
-	_, pause, err := readPause(session(ctx, s.db))
+	_, pause, err := readPause(session(ctx, s.db), plain)
 	return pause, unavailable(err)
 }
 
@@ -33,10 +42,16 @@ func (s *Store) Paused(ctx context.Context) (bool, error) {
 	return pause.Paused, err
 }
 
-// SetPause pauses or resumes expiry.
+// SetPause pauses or resumes expiry. It waits for the expiries that are under way.
 func (s *Store) SetPause(ctx context.Context, state order.Pause) error {
-	err := session(ctx, s.db).Exec("REPLACE INTO lapse_control (id, paused, who, why, since) VALUES (1, ?, ?, ?, UTC_TIMESTAMP(6))",
-		state.Paused, state.By.Who, state.By.Why).Error
+	err := database.Transact(ctx, s.db, func(tx *gorm.DB) error {
+		// The statement that waits has the time at which it began: the next one has that of the pause.
+		if _, _, err := readPause(tx, forUpdate); err != nil {
+			return err
+		}
+		return tx.Exec("UPDATE lapse_control SET paused = ?, who = ?, why = ?, since = UTC_TIMESTAMP(6) WHERE id = 1",
+			state.Paused, state.By.Who, state.By.Why).Error
+	})
 	if err != nil {
 		return unavailable(fmt.Errorf("setting the pause switch: %w", err))
 	}
@@ -51,7 +66,50 @@ func (s *Store) SetStock(ctx context.Context, sku string, pieces int64) (order.S
 	if err != nil {
 		return order.Stock{}, unavailable(fmt.Errorf("setting the stock of %s: %w", sku, err))
 	}
+	return s.stockOf(ctx, sku)
+}
+
+// AddStock adds pieces to those that are available of an article, or takes some away.
+func (s *Store) AddStock(ctx context.Context, sku string, delta int64) (order.Stock, error) {
+	db := session(ctx, s.db)
+	most := int64(order.MaxStock)
+	if delta < 0 {
+		most = math.MaxInt64 // what was given back may exceed what can be set
+	}
+	for range 2 {
+		// Signed, for in unsigned numbers a sum below zero is an error.
+		added := db.Exec(`UPDATE lapse_stock SET available = CAST(available AS SIGNED) + ?
+			WHERE sku = ? AND CAST(available AS SIGNED) + ? BETWEEN 0 AND ?`, delta, sku, delta, most)
+		if added.Error != nil {
+			return order.Stock{}, unavailable(fmt.Errorf("adding to the stock of %s: %w", sku, added.Error))
+		}
+		if added.RowsAffected > 0 {
+			return s.stockOf(ctx, sku)
+		}
+		if delta < 0 {
+			if _, err := s.stockOf(ctx, sku); err != nil {
+				return order.Stock{}, err
+			}
+			return order.Stock{}, fmt.Errorf("taking %d pieces away: %w", -delta, &order.ShortageError{Short: []string{sku}})
+		}
+		err := insert(db, "lapse_stock", []string{"sku", "available", "reserved", "sold"}, [][]any{{sku, delta, 0, 0}})
+		if err == nil {
+			return s.stockOf(ctx, sku)
+		}
+		if !database.IsDuplicate(err) {
+			return order.Stock{}, unavailable(err)
+		}
+		// It has too many, or another caller has just made it.
+	}
+	return order.Stock{}, fmt.Errorf("%w: %d more pieces of %s would be more than %d", order.ErrInvalid, delta, sku, most)
+}
+
+// stockOf is the stock of an article that has some.
+func (s *Store) stockOf(ctx context.Context, sku string) (order.Stock, error) {
 	stock, err := s.Stock(ctx, sku)
+	if err == nil && len(stock) == 0 {
+		err = &order.ShortageError{Unknown: []string{sku}}
+	}
 	if err != nil {
 		return order.Stock{}, err
 	}

@@ -97,18 +97,22 @@ func (s *Store) placeBatch(ctx context.Context, drafts []order.Draft, batch []in
 // PlaceIn places an order in a transaction of the caller's own, beside what else the caller writes. It
 // answers and fails like [order.Service.Place], whose Prepare gives the draft an id and a window.
 //
-// It does not run anything again: if the error is a conflict ([database.IsConflict]), the caller rolls
-// back and runs the whole transaction again. An order that is refused leaves nothing behind but its
-// order.refused event, if the caller commits. The session may have any settings, and any isolation level
-// from READ COMMITTED on, which is the one under which others wait least. Stock stays locked until the
-// caller's transaction ends, so this is best called last. Config.Committed is not called.
+// After an error that wraps [order.ErrInvalid] or [order.ErrConflict], or is an [order.ShortageError], the
+// caller may go on and commit: nothing of the order is left in its transaction, but for the
+// order.refused event of one that lacks stock. After any other error some of it may be, and the caller
+// has to roll back. Nothing is run again here: if the error is a conflict ([database.IsConflict]), the
+// caller runs the whole transaction again.
+//
+// The session may have any settings, and any isolation level from READ COMMITTED on, which is the one
+// under which others wait least. Stock stays locked until the caller's transaction ends, so this is best
+// called last. Config.Committed is not called.
 func (s *Store) PlaceIn(tx *gorm.DB, d order.Draft) (order.Order, error) {
 	if err := d.Validate(); err != nil {
 		return order.Order{}, err
 	}
 	answers, _, err := s.place(session(tx.Statement.Context, tx), []order.Draft{d}, forUpdate)
 	if err != nil {
-		return order.Order{}, err
+		return order.Order{}, unavailable(err)
 	}
 	return answers[0].Order, answers[0].Err
 }
@@ -243,16 +247,9 @@ func allot(tx *gorm.DB, orders []order.Order, lock string) (granted []order.Orde
 		return nil, nil, nil
 	}
 	skus, _ := order.Quantities(orders...)
-	left := make(map[string]int64, len(skus))
-	err = query(tx, func(scan func(...any) error) error {
-		var sku string
-		var n int64
-		err := scan(&sku, &n)
-		left[sku] = n
-		return err
-	}, `SELECT sku, available FROM lapse_stock FORCE INDEX (PRIMARY) WHERE sku IN ? ORDER BY sku`+lock, skus)
+	left, err := available(tx, skus, lock)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading stock: %w", err)
+		return nil, nil, err
 	}
 	refused = make(map[string]*order.ShortageError)
 	for _, o := range orders {
@@ -269,6 +266,22 @@ func allot(tx *gorm.DB, orders []order.Order, lock string) (granted []order.Orde
 		}
 	}
 	return granted, refused, nil
+}
+
+// available is how many pieces there are of those articles that are known.
+func available(tx *gorm.DB, skus []string, lock string) (map[string]int64, error) {
+	pieces := make(map[string]int64, len(skus))
+	err := query(tx, func(scan func(...any) error) error {
+		var sku string
+		var n int64
+		err := scan(&sku, &n)
+		pieces[sku] = n
+		return err
+	}, `SELECT sku, available FROM lapse_stock FORCE INDEX (PRIMARY) WHERE sku IN ? ORDER BY sku`+lock, skus)
+	if err != nil {
+		return nil, fmt.Errorf("reading stock: %w", err)
+	}
+	return pieces, nil
 }
 
 // take takes an order's pieces from what is left, or none of them.

@@ -1,6 +1,7 @@
 package orderdb_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -17,8 +18,11 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
+	"github.com/lapse-go/lapse/amqp"
 	"github.com/lapse-go/lapse/amqp/amqptest"
+	"github.com/lapse-go/lapse/amqp/outbox"
 	"github.com/lapse-go/lapse/order"
+	"github.com/lapse-go/lapse/order/orderdb"
 )
 
 func TestPlace(t *testing.T) {
@@ -104,7 +108,7 @@ func TestPlaceIsRefusedForWantOfStock(t *testing.T) {
 		t.Errorf("unknown articles: %v", err)
 	}
 	s.wantEvents("o-1", "order.refused")
-	if e := s.lastEvent("o-1"); e.Order.Version != 0 || e.ID != "o-1.0" || !slices.Equal(e.Shortage.Short, []string{"a", "b"}) || len(e.Order.Lines) != 4 {
+	if e := s.lastEvent("o-1"); e.Order.Version != 0 || !slices.Equal(e.Shortage.Short, []string{"a", "b"}) || len(e.Order.Lines) != 4 {
 		t.Errorf("the event says %+v", e)
 	}
 	for _, id := range []string{"o-1", "o-2"} {
@@ -119,10 +123,18 @@ func TestPlaceIsRefusedForWantOfStock(t *testing.T) {
 		(SELECT COUNT(*) FROM lapse_timeline) + (SELECT COUNT(*) FROM timers)`).Scan(&rows).Error; err != nil || rows != 0 {
 		t.Errorf("%d rows are left: %v", rows, err)
 	}
+	// Refused again, it is another event.
+	first := s.lastEvent("o-1")
+	if _, err := s.Place(t.Context(), many); !errors.Is(err, order.ErrOutOfStock) {
+		t.Error(err)
+	}
+	if again := s.lastEvent("o-1"); again.ID == first.ID || again.Order.Version != 0 {
+		t.Errorf("refused twice: %s, then %s", first.ID, again.ID)
+	}
 	// With stock it can be placed after all.
 	s.setStock(10, "a", "b")
 	s.place(many)
-	s.wantEvents("o-1", "order.refused", "order.placed")
+	s.wantEvents("o-1", "order.refused", "order.refused", "order.placed")
 }
 
 // A batch gives each draft its own answer, and stock to those that come first.
@@ -404,5 +416,86 @@ func TestPlaceIn(t *testing.T) {
 			}
 			s.wantStock("shoe", before[0].Available-2, before[0].Reserved+1, before[0].Sold+1)
 		})
+	}
+}
+
+// What PlaceIn says no to leaves nothing in the caller's transaction, which goes on and commits.
+func TestPlaceInRefusesAndTheCallerGoesOn(t *testing.T) {
+	s := newShop(t)
+	s.setStock(1, "shoe")
+	s.place(draft("known", "shoe"))
+	exec(t, s.db, "CREATE TABLE carts (id VARCHAR(64) PRIMARY KEY)")
+	count := "SELECT CONCAT_WS(' ', (SELECT COUNT(*) FROM lapse_orders), (SELECT COUNT(*) FROM lapse_order_lines), " +
+		"(SELECT COUNT(*) FROM lapse_order_tags), (SELECT COUNT(*) FROM lapse_timeline), (SELECT COUNT(*) FROM timers))"
+	var before, after string
+	if err := s.db.Raw(count).Scan(&before).Error; err != nil {
+		t.Fatal(err)
+	}
+	unknown, invalid, other := draft("unknown", "shoe", "nothing"), draft("invalid", "shoe"), draft("known", "shoe")
+	invalid.Lines[0].Quantity, other.Customer, unknown.Tags = 0, "customer-2", []string{"vip"}
+	db := foreign(t, s)
+	for _, test := range []struct {
+		draft  order.Draft
+		want   error
+		events []string
+	}{
+		{invalid, order.ErrInvalid, nil},
+		{other, order.ErrConflict, []string{"order.placed"}},
+		{draft("short", "shoe"), order.ErrOutOfStock, []string{"order.refused"}},
+		{unknown, order.ErrUnknownSKU, []string{"order.refused"}},
+	} {
+		err := db.Transaction(func(tx *gorm.DB) error {
+			if _, err := s.store.PlaceIn(tx, test.draft); !errors.Is(err, test.want) {
+				t.Errorf("%s: %v", test.draft.ID, err)
+			}
+			return tx.Exec("INSERT INTO carts VALUES (?)", test.draft.ID).Error
+		})
+		if err != nil {
+			t.Errorf("%s: %v", test.draft.ID, err)
+		}
+		s.wantEvents(test.draft.ID, test.events...)
+	}
+	s.wantStock("shoe", 0, 1, 0)
+	if err := s.db.Raw(count).Scan(&after).Error; err != nil || after != before {
+		t.Errorf("orders, lines, tags, timeline and timers were %s and are %s: %v", before, after, err)
+	}
+	// Whatever else it says is about the database, and the caller can tell.
+	ctx, cancel := context.WithCancel(t.Context())
+	tx := db.WithContext(ctx).Begin()
+	defer tx.Rollback()
+	cancel()
+	if _, err := s.store.PlaceIn(tx, draft("o-1", "shoe")); !errors.Is(err, order.ErrUnavailable) {
+		t.Error(err)
+	}
+}
+
+// A timer's window need not be a whole number of anything.
+func TestEveryValidWindowCanBePlaced(t *testing.T) {
+	s := newShop(t)
+	s.setStock(100, "shoe")
+	s.Repository = orderdb.New(s.db, orderdb.Config{Emit: func(tx *gorm.DB, events []order.Event, timers []order.Timer) error {
+		var messages []outbox.Message
+		for _, e := range events {
+			messages = append(messages, outbox.Message{Message: amqp.Message{ID: e.ID, Kind: string(e.Type)}, Exchange: "lapse.events"})
+		}
+		for _, timer := range timers {
+			messages = append(messages, outbox.Message{Message: amqp.Message{Kind: "timer"}, Deadline: timer.Deadline, Window: timer.Window})
+		}
+		return outbox.Add(tx, messages...)
+	}})
+	for _, window := range []time.Duration{
+		0, order.MinWindow, order.MinWindow + 1, order.MinWindow + time.Microsecond, 30*time.Minute - 1,
+		20*time.Minute + 123456789, order.MaxWindow - 1, order.MaxWindow - time.Microsecond, order.MaxWindow,
+	} {
+		d := draft(strings.Repeat("~", 54)+order.NewID()[26:], "shoe")
+		d.Window = window
+		o, err := s.Place(t.Context(), d)
+		if err != nil {
+			t.Errorf("%s: %v", window, err)
+			continue
+		}
+		if got, err := s.Get(t.Context(), o.ID); err != nil || got.Window != o.Window || !got.Deadline.Equal(o.PlacedAt.Add(o.Window)) {
+			t.Errorf("%s: %+v, %v", window, got, err)
+		}
 	}
 }

@@ -166,6 +166,48 @@ func TestPaymentCommitsWhileExpiryWaits(t *testing.T) {
 	s.audit(3)
 }
 
+// Once Pause has returned nothing is expired any more: it waits for an expiry that has found the switch
+// off, and that waits for others itself.
+func TestPauseWaitsForExpiriesUnderWay(t *testing.T) {
+	s := newShop(t)
+	s.setStock(1, "shoe", "sock")
+	s.placeMany([]string{"o-1"})
+	s.makeDue(-time.Minute, "o-1")
+	blocker := s.db.Begin()
+	defer blocker.Rollback()
+	exec(t, blocker, "UPDATE lapse_stock SET available = available WHERE sku = 'shoe'")
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() {
+		got, err := s.Expire(t.Context(), []string{"o-1"})
+		if err != nil || got.Orders[0].Outcome != order.OutcomeExpired {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+	s.waitForLock("lapse_stock")
+	var paused atomic.Bool
+	all.Go(func() {
+		if err := s.Pause(t.Context(), order.By{Who: "ann"}); err != nil {
+			t.Error(err)
+		}
+		paused.Store(true)
+		o, err := s.Get(t.Context(), "o-1")
+		state, stateErr := s.Paused(t.Context())
+		if err != nil || stateErr != nil || o.Status != order.Expired || o.ClosedAt.After(state.Since) {
+			t.Errorf("paused at %s, and the order is %s since %s: %v, %v", state.Since, o.Status, o.ClosedAt, err, stateErr)
+		}
+	})
+	s.waitForLock("lapse_control")
+	if paused.Load() {
+		t.Error("it has returned")
+	}
+	// Whoever only wants to know does not wait.
+	if state, err := s.Paused(t.Context()); err != nil || state.Paused {
+		t.Errorf("%+v, %v", state, err)
+	}
+	blocker.Rollback()
+}
+
 // waitForLock waits until a statement that contains the text waits for a lock.
 func (s *shop) waitForLock(text string) {
 	s.t.Helper()
@@ -347,7 +389,7 @@ func TestEverythingAtOnce(t *testing.T) {
 				return fmt.Errorf("%s: %s %w", e.ID, e.Outcome, e.Err)
 			}
 		}
-		return err
+		return ignore(err, order.ErrPaused)
 	}
 	sweep := func(s *shop) error {
 		sum, err := (&order.Sweep{Store: s.store, Grace: time.Millisecond}).Once(ctx)
@@ -393,6 +435,15 @@ func TestEverythingAtOnce(t *testing.T) {
 		}),
 		run("expire", 2, expire),
 		run("sweep", 2, sweep),
+		run("pause", 1, func(s *shop) error {
+			if err := s.Pause(ctx, order.By{Who: "tester"}); err != nil {
+				return err
+			}
+			time.Sleep(10 * time.Millisecond)
+			err := s.Resume(ctx, order.By{Who: "tester"})
+			time.Sleep(40 * time.Millisecond)
+			return err
+		}),
 	} {
 		start(&all)
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 	"gorm.io/gorm"
 
@@ -189,6 +191,14 @@ func (s *shop) pay(ctx context.Context, id string) error {
 func TestConformance(t *testing.T) {
 	ordertest.TestStore(t, func(t *testing.T) ordertest.Subject {
 		s := newShop(t)
+		contended := ""
+		s.store = orderdb.New(s.db, orderdb.Config{Emit: func(tx *gorm.DB, events []order.Event, timers []order.Timer) error {
+			if err := conflictOver(contended, events); err != nil {
+				return err
+			}
+			return publish(tx, events, timers)
+		}})
+		s.Repository = s.store
 		nowhere, err := database.Open("nobody@tcp(127.0.0.1:1)/nothing", database.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -206,9 +216,19 @@ func TestConformance(t *testing.T) {
 				// Giving its stock back would make a count negative.
 				exec(t, s.db, "UPDATE lapse_stock SET reserved = 0 WHERE sku = ?", "sku-"+id)
 			},
-			Away: orderdb.New(nowhere, orderdb.Config{}),
+			Contend: func(_ testing.TB, id string) { contended = id },
+			Away:    orderdb.New(nowhere, orderdb.Config{}),
 		}
 	})
+}
+
+// conflictOver is the server's answer to a transaction that lost a row of the order to another, if one
+// of the events is the order's.
+func conflictOver(id string, events []order.Event) error {
+	if slices.ContainsFunc(events, func(e order.Event) bool { return e.Order.ID == id }) {
+		return &mysql.MySQLError{Number: 1205, SQLState: [5]byte([]byte("HY000")), Message: "Lock wait timeout exceeded; try restarting transaction"}
+	}
+	return nil
 }
 
 func names(prefix string, n int) []string {

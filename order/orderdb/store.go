@@ -86,18 +86,26 @@ func session(ctx context.Context, db *gorm.DB) *gorm.DB {
 	return s
 }
 
-// settle runs a batch. If that fails for what may be the fault of one of its items, or because it
-// keeps losing conflicts, each half is run apart, until the culprits are alone; alone is told of them.
+// settle runs a batch. If that fails for what may be the fault of one of its items, each half is run
+// apart, until the culprits are alone; alone is told of them. If it keeps losing conflicts, each item is
+// run alone at once: every further batch with the row that others have would take as long to lose again.
 // Any other error ends it.
 func settle[T any](items []T, run func([]T) error, alone func(T, error)) error {
 	err := run(items)
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, order.ErrPaused), database.IsOutage(err):
+	case errors.Is(err, order.ErrPaused), errors.Is(err, order.ErrUnavailable), database.IsOutage(err):
 		return unavailable(err)
 	case len(items) == 1:
-		alone(items[0], err)
+		alone(items[0], unavailable(err))
+		return nil
+	case database.IsConflict(err):
+		for i := range items {
+			if err := settle(items[i:i+1], run, alone); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
 	half := len(items) / 2

@@ -37,6 +37,9 @@ type Subject struct {
 	// Poison, if set, makes a planted order one that cannot be expired, without any fault of the
 	// others. The tests of [order.OutcomeFailed] are left out when nil.
 	Poison func(t testing.TB, id string)
+	// Contend, if set, makes a planted order one whose expiry loses every conflict with others, as if they
+	// had it locked for good. The test is left out when nil.
+	Contend func(t testing.TB, id string)
 	// Away is a store like this whose database cannot be reached. The test is left out when nil.
 	Away order.Store
 }
@@ -56,6 +59,7 @@ func TestStore(t *testing.T, open func(t *testing.T) Subject) {
 		{"nothing is expired while expiry is paused", testPaused},
 		{"overdue orders are listed page by page", testOverdue},
 		{"an order that fails costs the others nothing", testPoison},
+		{"an order that others keep locked costs the rest nothing, and is not to blame", testContended},
 		{"the sweep goes past an order that fails", testSweep},
 		{"a database that is away is nobody's fault", testAway},
 	} {
@@ -284,8 +288,27 @@ func testPoison(t *testing.T, s Subject) {
 		switch {
 		case e.ID != "o13" && e.Outcome != order.OutcomeExpired:
 			t.Errorf("%s: %s %v", e.ID, e.Outcome, e.Err)
-		case e.ID == "o13" && (e.Outcome != order.OutcomeFailed || e.Err == nil):
+		case e.ID == "o13" && (e.Outcome != order.OutcomeFailed || e.Err == nil || errors.Is(e.Err, order.ErrUnavailable)):
 			t.Errorf("the poisoned order: %s %v", e.Outcome, e.Err)
+		}
+	}
+	wantStatuses(t, s.Store, map[string]order.Status{"o12": order.Expired, "o13": order.Pending, "o14": order.Expired})
+}
+
+func testContended(t *testing.T, s Subject) {
+	if s.Contend == nil {
+		t.Skip("the subject has no Contend")
+	}
+	ids := plantMany(t, s)
+	s.Contend(t, "o13")
+	for _, batch := range [][]string{ids, {"o13"}} {
+		for _, e := range expire(t, s.Store, batch...).Orders {
+			switch {
+			case e.ID != "o13" && e.Outcome != order.OutcomeExpired:
+				t.Errorf("%s: %s %v", e.ID, e.Outcome, e.Err)
+			case e.ID == "o13" && (e.Outcome != order.OutcomeFailed || !errors.Is(e.Err, order.ErrUnavailable)):
+				t.Errorf("the order that others have, in a batch of %d: %s %v", len(batch), e.Outcome, e.Err)
+			}
 		}
 	}
 	wantStatuses(t, s.Store, map[string]order.Status{"o12": order.Expired, "o13": order.Pending, "o14": order.Expired})
@@ -315,6 +338,13 @@ func plantPoison(t *testing.T, s Subject) []string {
 	if s.Poison == nil {
 		t.Skip("the subject has no Poison")
 	}
+	ids := plantMany(t, s)
+	s.Poison(t, "o13")
+	return ids
+}
+
+// plantMany plants 30 overdue orders, o00 to o29.
+func plantMany(t *testing.T, s Subject) []string {
 	ids := make([]string, 30)
 	planted := make([]Planted, len(ids))
 	for i := range ids {
@@ -322,7 +352,6 @@ func plantPoison(t *testing.T, s Subject) []string {
 		planted[i] = Planted{ids[i], order.Pending, -time.Hour}
 	}
 	s.Plant(t, planted...)
-	s.Poison(t, "o13")
 	return ids
 }
 
