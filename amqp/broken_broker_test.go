@@ -41,8 +41,8 @@ func TestPublishingUnderAMemoryAlarmAndAcrossARestart(t *testing.T) {
 	wantAll(t, errs, amqp.ErrUnconfirmed)
 	wantAll(t, errs, context.DeadlineExceeded)
 	time.Sleep(1500 * time.Millisecond) // longer than the confirm timeout, which must not count now
-	if err := conn.Ready(); err == nil || !p.Blocked() {
-		t.Errorf("blocked %v, ready %v", p.Blocked(), err)
+	if err := p.Ready(); err == nil || !conn.Blocked() {
+		t.Errorf("blocked %v, ready %v", conn.Blocked(), err)
 	}
 	if got := testutil.ToFloat64(metrics.Blocked.WithLabelValues("alarm")); got != 1 {
 		t.Errorf("the metric says %v", got)

@@ -217,9 +217,6 @@ func unconfirmed(cause error) error { return fmt.Errorf("%w: %w", ErrUnconfirmed
 // publishing would only wait.
 func (p *Publisher) Ready() error { return p.conn.Ready() }
 
-// Blocked is true while the broker blocks publishing.
-func (p *Publisher) Blocked() bool { return p.conn.Blocked() }
-
 // Close ends the publisher, within a few seconds. Whatever is not confirmed by then is answered
 // with [ErrUnconfirmed].
 func (p *Publisher) Close() error {
@@ -425,15 +422,18 @@ func (p *Publisher) confirm(s *session, c amqp091.Confirmation) {
 	for range len(s.returns) {
 		s.match(<-s.returns)
 	}
-	for ; s.first <= c.DeliveryTag && s.first < s.next; s.first++ {
-		f := s.flight(s.first)
-		if f.job == nil {
-			continue
+	for s.first <= c.DeliveryTag && s.first < s.next {
+		switch f := s.flight(s.first); {
+		case f.job == nil:
+			s.first++
+		case !f.written:
+			// It was, or there would be no answer; sendOne is about to note it. The lock is free
+			// meanwhile, so everything may be different then.
+			p.moved.Wait()
+		default:
+			f.land()
+			s.first++
 		}
-		for !f.written {
-			p.moved.Wait() // it was, or the answer would not be here; sendOne is about to note it
-		}
-		f.land()
 	}
 }
 

@@ -69,8 +69,8 @@ func (r *Relay) claim(ctx context.Context, from, below int64, limit int) (*batch
 	return &b, nil
 }
 
-// letter is a row on its way.
-type letter struct {
+// row is one on its way.
+type row struct {
 	id  int64
 	out amqp.Publishing
 	err error // why it cannot be published, or what came of it
@@ -78,8 +78,8 @@ type letter struct {
 
 // read gets what is in the claimed rows. What remains of a timer is told by the database, and counts
 // from when its answer came, so that a timer is a little late rather than early.
-func (r *Relay) read(ctx context.Context, b *batch) ([]letter, error) {
-	rows, err := r.db.WithContext(ctx).Raw(`
+func (r *Relay) read(ctx context.Context, b *batch) ([]row, error) {
+	found, err := r.db.WithContext(ctx).Raw(`
 		SELECT id, message_id, exchange, kind, body, content_type, app_id, headers, window_ms,
 			TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), due_at),
 			TIMESTAMPDIFF(SECOND, '1970-01-01', COALESCE(made_at, created_at))
@@ -87,39 +87,39 @@ func (r *Relay) read(ctx context.Context, b *batch) ([]letter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading rows of the outbox: %w", err)
 	}
-	defer rows.Close()
+	defer found.Close()
 	asOf := time.Now()
-	letters := make([]letter, 0, len(b.ids))
-	for rows.Next() {
-		var l letter
+	rows := make([]row, 0, len(b.ids))
+	for found.Next() {
+		var m row
 		var exchange, headers sql.NullString
 		var window, remaining sql.NullInt64
 		var made int64
-		err := rows.Scan(&l.id, &l.out.ID, &exchange, &l.out.Kind, &l.out.Body, &l.out.ContentType, &l.out.AppID,
+		err := found.Scan(&m.id, &m.out.ID, &exchange, &m.out.Kind, &m.out.Body, &m.out.ContentType, &m.out.AppID,
 			&headers, &window, &remaining, &made)
 		if err != nil {
 			return nil, fmt.Errorf("reading rows of the outbox: %w", err)
 		}
-		l.out.Timestamp = time.Unix(made, 0).UTC()
+		m.out.Timestamp = time.Unix(made, 0).UTC()
 		if headers.Valid {
-			if l.out.Headers, err = decodeHeaders(headers.String); err != nil {
-				l.err = fmt.Errorf("%w: %w", amqp.ErrInvalid, err)
+			if m.out.Headers, err = decodeHeaders(headers.String); err != nil {
+				m.err = fmt.Errorf("%w: %w", amqp.ErrInvalid, err)
 			}
 		}
-		l.out.Exchange = exchange.String
+		m.out.Exchange = exchange.String
 		if remaining.Valid {
 			left := microseconds(remaining.Int64) - time.Since(asOf)
 			step := r.cfg.Topology.Ladder.Step(time.Duration(window.Int64)*time.Millisecond, left)
-			l.out.Exchange, l.out.Expiration = r.cfg.Topology.Delay(step.Rung), step.Expiration
-		} else if l.out.Exchange == "" {
-			l.err = fmt.Errorf("%w: the row has neither an exchange nor a deadline", amqp.ErrInvalid)
+			m.out.Exchange, m.out.Expiration = r.cfg.Topology.Delay(step.Rung), step.Expiration
+		} else if m.out.Exchange == "" {
+			m.err = fmt.Errorf("%w: the row has neither an exchange nor a deadline", amqp.ErrInvalid)
 		}
-		letters = append(letters, l)
+		rows = append(rows, m)
 	}
-	if err := rows.Err(); err != nil {
+	if err := found.Err(); err != nil {
 		return nil, fmt.Errorf("reading rows of the outbox: %w", err)
 	}
-	return letters, nil
+	return rows, nil
 }
 
 // microseconds is a duration that stops at Go's bounds: a deadline may be a thousand years away.
@@ -131,9 +131,9 @@ func microseconds(n int64) time.Duration {
 // What becomes of rows that were not confirmed. Assignments take effect from left to right, so
 // attempts counts those before this one.
 const (
-	// The broker's answer is not known, or it is away: soon again, after other rows had their turn.
+	// The broker does not answer, which is no fault of theirs: soon again.
 	release = "claimed_until = TIMESTAMPADD(SECOND, 1, UTC_TIMESTAMP(6))"
-	// A queue is full, most likely: after 1, 2, 4 … 32 s.
+	// A queue is full, or does not answer: after 1, 2, 4 … 32 s, so that they leave room for others.
 	postpone = "claimed_until = TIMESTAMPADD(SECOND, 1 << LEAST(attempts, 5), UTC_TIMESTAMP(6)), attempts = attempts + 1"
 	// Nothing will change by itself: after 1, 2, 4 … 60 min.
 	setAside = "claimed_until = TIMESTAMPADD(SECOND, LEAST(60 << LEAST(attempts, 6), 3600), UTC_TIMESTAMP(6)), attempts = attempts + 1, error = ?"
@@ -142,20 +142,26 @@ const (
 const maxErrorText = 1000 // bytes
 
 // settle deletes what was confirmed and gives back the rest, in one transaction.
-func (r *Relay) settle(ctx context.Context, letters []letter) error {
-	var confirmed, released, postponed []int64
+func (r *Relay) settle(ctx context.Context, rows []row) error {
+	// A row that was alone may itself be the reason why there was no answer.
+	unconfirmed := postpone
+	if len(rows) > 1 && silence(rows) {
+		unconfirmed = release
+	}
+	var confirmed []int64
+	again := map[string][]int64{} // by what becomes of them
 	aside := map[string][]int64{} // by error text: usually a few
-	for _, l := range letters {
+	for _, m := range rows {
 		switch {
-		case l.err == nil:
-			confirmed = append(confirmed, l.id)
-		case errors.Is(l.err, amqp.ErrUnroutable), errors.Is(l.err, amqp.ErrInvalid):
-			text := errorText(l.err)
-			aside[text] = append(aside[text], l.id)
-		case errors.Is(l.err, amqp.ErrRefused):
-			postponed = append(postponed, l.id)
+		case m.err == nil:
+			confirmed = append(confirmed, m.id)
+		case errors.Is(m.err, amqp.ErrUnroutable), errors.Is(m.err, amqp.ErrInvalid):
+			text := errorText(m.err)
+			aside[text] = append(aside[text], m.id)
+		case errors.Is(m.err, amqp.ErrRefused):
+			again[postpone] = append(again[postpone], m.id)
 		default:
-			released = append(released, l.id)
+			again[unconfirmed] = append(again[unconfirmed], m.id)
 		}
 	}
 	err := database.Transact(ctx, r.db, func(tx *gorm.DB) error {
@@ -164,19 +170,13 @@ func (r *Relay) settle(ctx context.Context, letters []letter) error {
 				return err
 			}
 		}
-		const update = "UPDATE lapse_outbox SET "
-		if len(postponed) > 0 {
-			if err := tx.Exec(update+postpone+" WHERE id IN ?", postponed).Error; err != nil {
-				return err
-			}
-		}
-		if len(released) > 0 {
-			if err := tx.Exec(update+release+" WHERE id IN ?", released).Error; err != nil {
+		for change, ids := range again {
+			if err := tx.Exec("UPDATE lapse_outbox SET "+change+" WHERE id IN ?", ids).Error; err != nil {
 				return err
 			}
 		}
 		for text, ids := range aside {
-			if err := tx.Exec(update+setAside+" WHERE id IN ?", text, ids).Error; err != nil {
+			if err := tx.Exec("UPDATE lapse_outbox SET "+setAside+" WHERE id IN ?", text, ids).Error; err != nil {
 				return err
 			}
 		}

@@ -12,7 +12,7 @@ import (
 // Metrics count what relays do. All relays of one process share one.
 type Metrics struct {
 	// Relayed counts rows by what became of them: confirmed, unroutable and invalid (both set aside),
-	// refused and unconfirmed (both sent again).
+	// refused, unconfirmed, and held because the queue did not answer others (these three try again).
 	Relayed *prometheus.CounterVec
 	// Rows, SetAside and Oldest (in seconds) are the [Backlog], as of the last minute.
 	Rows, SetAside, Oldest prometheus.Gauge
@@ -26,7 +26,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	return &Metrics{
 		Relayed: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "lapse_outbox_relayed_total", Help: "Rows of the outbox that were published, by result.",
+			Name: "lapse_outbox_relayed_total", Help: "Rows of the outbox that were handled, by result.",
 		}, []string{"result"}),
 		Rows:     gauge("lapse_outbox_rows", "Rows in the outbox, counted up to 100,000."),
 		SetAside: gauge("lapse_outbox_set_aside_rows", "Rows in the outbox that can not be routed or published."),
@@ -40,10 +40,10 @@ func (m *Metrics) set(b Backlog) {
 	m.Oldest.Set(b.Oldest.Seconds())
 }
 
-func (m *Metrics) count(letters []letter) {
+func (m *Metrics) count(rows []row) {
 	counts := map[string]int{}
-	for _, l := range letters {
-		counts[result(l.err)]++
+	for _, row := range rows {
+		counts[result(row.err)]++
 	}
 	for result, n := range counts {
 		m.Relayed.WithLabelValues(result).Add(float64(n))
@@ -60,6 +60,8 @@ func result(err error) string {
 		return "invalid"
 	case errors.Is(err, amqp.ErrRefused):
 		return "refused"
+	case errors.Is(err, errHeld):
+		return "held"
 	}
 	return "unconfirmed"
 }

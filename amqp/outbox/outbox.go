@@ -20,6 +20,9 @@ import (
 )
 
 // Message is one that waits for its transaction: either a message for an exchange, or a timer.
+//
+// Its headers are kept as JSON. Values that JSON cannot keep, such as []byte, time.Time and
+// amqp091.Decimal, are refused, and whole numbers of any type come out as int64 (floats as float64).
 type Message struct {
 	amqp.Message
 	// Exchange is the full name of the one it goes to at once. Empty for a timer, for which the relay

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -19,8 +18,8 @@ import (
 type Publisher interface {
 	// Publish answers for each message when the broker has, or when ctx ends.
 	Publish(ctx context.Context, messages ...amqp.Publishing) []error
-	// Blocked is true while publishing would only wait.
-	Blocked() bool
+	// Ready is nil unless publishing would only wait. It answers at once.
+	Ready() error
 }
 
 var _ Publisher = (*amqp.Publisher)(nil)
@@ -41,7 +40,7 @@ type RelayConfig struct {
 	Poll time.Duration
 	// Metrics counts. Private ones when nil.
 	Metrics *Metrics
-	// Logger is told when the broker or the database goes away or comes back, and of rows set aside.
+	// Logger is told when a queue or the database does not answer or does again, and of rows set aside.
 	// slog.Default() when nil.
 	Logger *slog.Logger
 }
@@ -56,8 +55,10 @@ const (
 	fullScan = time.Minute
 	// grace is how long a relay that is to stop still waits for either server.
 	grace = 5 * time.Second
-	// blockedPoll is how often a blocked publisher is asked whether it still is; that costs nothing.
-	blockedPoll = 100 * time.Millisecond
+	// readyPoll is how often a publisher that is not ready is asked again; that costs nothing.
+	readyPoll = 100 * time.Millisecond
+	// silencePause follows a batch for which the broker answered nothing, though it seems to be there.
+	silencePause = time.Second
 )
 
 // Relay publishes what is in the outbox. Any number of them may work on one outbox, in any number of
@@ -65,29 +66,33 @@ const (
 //
 // A row is claimed for a while, published, and deleted once the broker has confirmed it; no
 // transaction is open meanwhile. A row whose confirmation did not come is sent again, so a message
-// may come twice, with the same id. One that cannot be routed, or never be published, is set aside with
-// its error and tried again after a minute, two, and so on up to an hour.
+// may come twice, with the same id. Rows for a queue that is full or does not answer wait for 1, 2, 4 …
+// 32 s. One that cannot be routed, or never be published, is set aside with its error and tried again
+// after a minute, two, and so on up to an hour.
 type Relay struct {
 	db   *gorm.DB
 	pub  Publisher
 	cfg  RelayConfig
 	wake chan struct{} // rows were committed
-	back chan struct{} // the broker answers again
 
-	// failures counts batches in a row for which the broker answered nothing.
-	failures atomic.Int64
+	holds holds
 
 	// mu is held by the one that looks for rows, or waits for some, while the others publish theirs.
-	mu       sync.Mutex
-	pause    *backoff.ExponentialBackOff // between tries while either server is away
-	dbAway   bool
-	hot      bool // there may be rows to claim
-	low      lowWater
-	looked   time.Time // at the outbox, at rest
-	poll     time.Duration
-	scanned  time.Time // the outbox, from its first row
-	scanning bool      // below the low-water id
-	turn     bool      // of the scan
+	mu     sync.Mutex
+	pause  *backoff.ExponentialBackOff // between tries while the database is away
+	dbAway bool
+	hot    bool          // there may be rows to claim
+	looked time.Time     // at the outbox, at rest,
+	poll   time.Duration // and after that long again
+	low    lowWater
+	scan   scan
+}
+
+// scan looks for the rows below the low-water id.
+type scan struct {
+	began time.Time
+	on    bool
+	turn  bool // it takes turns with the rows above
 }
 
 // NewRelay makes a relay; [Relay.Run] runs it. The pool should be one of [database.Open].
@@ -114,10 +119,10 @@ func NewRelay(db *gorm.DB, pub Publisher, cfg RelayConfig) *Relay {
 	}
 	return &Relay{
 		db: db, pub: pub, cfg: cfg,
-		wake: make(chan struct{}, 1),
-		back: make(chan struct{}, 1),
-		hot:  true,
-		poll: cfg.Poll,
+		wake:  make(chan struct{}, 1),
+		holds: holds{log: cfg.Logger, m: map[route]*hold{}},
+		hot:   true,
+		poll:  cfg.Poll,
 		pause: backoff.NewExponentialBackOff(
 			backoff.WithInitialInterval(250*time.Millisecond),
 			backoff.WithMaxInterval(5*time.Second),
@@ -128,11 +133,9 @@ func NewRelay(db *gorm.DB, pub Publisher, cfg RelayConfig) *Relay {
 
 // Wake tells the relay that rows have been committed, so that it need not wait for its next look. It
 // never blocks.
-func (r *Relay) Wake() { signal(r.wake) }
-
-func signal(c chan<- struct{}) {
+func (r *Relay) Wake() {
 	select {
-	case c <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default: // it is there already
 	}
 }
@@ -161,16 +164,9 @@ func (r *Relay) next(ctx context.Context) *batch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for ctx.Err() == nil {
-		if r.pub.Blocked() {
-			sleep(ctx, blockedPoll, nil)
-			continue
-		}
 		limit := r.cfg.Batch
-		if r.failures.Load() > 0 {
-			// One row finds out whether the broker is back, and if a certain row is the trouble, it is
-			// alone.
-			limit = 1
-			sleep(ctx, r.pause.NextBackOff(), r.back)
+		if r.pub.Ready() != nil {
+			limit = 0
 		}
 		b, err := r.find(ctx, limit)
 		switch {
@@ -186,14 +182,14 @@ func (r *Relay) next(ctx context.Context) *batch {
 		case r.dbAway:
 			r.cfg.Logger.Info("the outbox can be read again")
 			r.dbAway = false
-		}
-		if r.failures.Load() == 0 {
 			r.pause.Reset()
 		}
-		if b != nil {
+		switch {
+		case b != nil:
 			return b
-		}
-		if !r.hot && !r.scanning {
+		case limit == 0:
+			sleep(ctx, readyPoll, nil)
+		case !r.hot && !r.scan.on:
 			r.hot = sleep(ctx, time.Until(r.looked.Add(r.poll)), r.wake)
 		}
 	}
@@ -202,6 +198,14 @@ func (r *Relay) next(ctx context.Context) *batch {
 
 // find claims the next rows, if there are any.
 func (r *Relay) find(ctx context.Context, limit int) (b *batch, err error) {
+	if time.Since(r.scan.began) >= fullScan {
+		if err := r.survey(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if limit == 0 {
+		return nil, nil
+	}
 	poll := r.poll
 	if r.hot {
 		poll = r.cfg.Poll
@@ -211,11 +215,11 @@ func (r *Relay) find(ctx context.Context, limit int) (b *batch, err error) {
 			return nil, err
 		}
 	}
-	r.turn = !r.turn
-	if r.scanning && (r.turn || !r.hot) {
+	r.scan.turn = !r.scan.turn
+	if r.scan.on && (r.scan.turn || !r.hot) {
 		// A few at a time, because these have most likely failed before.
 		b, err = r.claim(ctx, 0, r.low.id, max(1, limit/10))
-		r.scanning = b != nil
+		r.scan.on = b != nil
 		return b, err
 	}
 	if !r.hot {
@@ -233,23 +237,26 @@ func (r *Relay) find(ctx context.Context, limit int) (b *batch, err error) {
 	return b, nil
 }
 
+// survey measures the backlog and begins a scan.
+func (r *Relay) survey(ctx context.Context) error {
+	now := time.Now()
+	backlog, err := Stats(ctx, r.db)
+	if err != nil {
+		return err
+	}
+	r.cfg.Metrics.set(backlog)
+	if backlog.lowest.Valid {
+		r.low.lower(backlog.lowest.Int64)
+	}
+	r.scan.began, r.scan.on = now, r.low.id > 0 && backlog.Rows > 0
+	r.hot = r.hot || backlog.Rows > 0
+	r.looked = now
+	return nil
+}
+
 // look finds out with one query whether there are rows to claim, and moves the low-water id.
 func (r *Relay) look(ctx context.Context) error {
 	now := time.Now()
-	if now.Sub(r.scanned) >= fullScan {
-		backlog, err := Stats(ctx, r.db)
-		if err != nil {
-			return err
-		}
-		r.cfg.Metrics.set(backlog)
-		if backlog.lowest.Valid {
-			r.low.lower(backlog.lowest.Int64)
-		}
-		r.scanning = r.low.id > 0 && backlog.Rows > 0
-		r.hot = r.hot || backlog.Rows > 0
-		r.scanned, r.looked = now, now
-		return nil
-	}
 	present, ready, err := r.peek(ctx)
 	if err != nil {
 		return err
@@ -267,24 +274,27 @@ func (r *Relay) look(ctx context.Context) error {
 func (r *Relay) relay(ctx context.Context, b *batch) {
 	publishCtx, cancel := finishing(ctx, time.Now().Add(r.cfg.Lease/3))
 	defer cancel()
-	var letters []letter
+	var rows []row
 	err := insist(publishCtx, func() (err error) {
-		letters, err = r.read(publishCtx, b)
+		rows, err = r.read(publishCtx, b)
 		return err
 	})
 	if err != nil {
 		r.cfg.Logger.Warn("rows of the outbox wait until their claim is over", "error", err, "rows", len(b.ids))
 		return
 	}
-	r.publish(publishCtx, letters)
-	r.cfg.Metrics.count(letters)
-	r.report(letters)
+	r.publish(publishCtx, rows)
+	r.cfg.Metrics.count(rows)
+	r.report(rows)
 
 	// After the lease they may be another relay's.
 	settleCtx, cancel := finishing(ctx, b.since.Add(r.cfg.Lease))
 	defer cancel()
-	if err := insist(settleCtx, func() error { return r.settle(settleCtx, letters) }); err != nil {
-		r.cfg.Logger.Warn("rows of the outbox will be sent again", "error", err, "rows", len(letters))
+	if err := insist(settleCtx, func() error { return r.settle(settleCtx, rows) }); err != nil {
+		r.cfg.Logger.Warn("rows of the outbox will be sent again", "error", err, "rows", len(rows))
+	}
+	if silence(rows) {
+		sleep(ctx, silencePause, nil)
 	}
 }
 
@@ -297,47 +307,37 @@ func insist(ctx context.Context, try func() error) error {
 	), ctx))
 }
 
-func (r *Relay) publish(ctx context.Context, letters []letter) {
+// publish sends what may be sent, and notes in each row what came of it.
+func (r *Relay) publish(ctx context.Context, rows []row) {
 	var out []amqp.Publishing
-	var index []int
-	for i := range letters {
-		if letters[i].err == nil {
-			out = append(out, letters[i].out)
-			index = append(index, i)
+	var sent []*row
+	for i := range rows {
+		m := &rows[i]
+		switch {
+		case m.err != nil:
+		case r.holds.admit(m.route(), r.cfg.Lease/3):
+			out, sent = append(out, m.out), append(sent, m)
+		default:
+			m.err = errHeld
 		}
 	}
 	for i, err := range r.pub.Publish(ctx, out...) {
-		letters[index[i]].err = err
+		sent[i].err = err
 	}
+	r.holds.learn(sent)
 }
 
-// report notices whether the broker answers, and what was set aside.
-func (r *Relay) report(letters []letter) {
-	var answered, aside int
-	var unanswered, reason error
-	for _, l := range letters {
-		switch {
-		case errors.Is(l.err, amqp.ErrUnroutable), errors.Is(l.err, amqp.ErrInvalid):
-			aside, reason = aside+1, l.err
-			answered++
-		case l.err == nil, errors.Is(l.err, amqp.ErrRefused):
-			answered++
-		default:
-			unanswered = l.err
+// report tells what was set aside.
+func (r *Relay) report(rows []row) {
+	aside := 0
+	var reason error
+	for _, m := range rows {
+		if errors.Is(m.err, amqp.ErrUnroutable) || errors.Is(m.err, amqp.ErrInvalid) {
+			aside, reason = aside+1, m.err
 		}
 	}
 	if aside > 0 {
 		r.cfg.Logger.Warn("rows of the outbox were set aside", "rows", aside, "error", reason)
-	}
-	if answered == 0 && unanswered != nil {
-		if r.failures.Add(1) == 1 {
-			r.cfg.Logger.Warn("the broker does not answer; the outbox waits", "error", unanswered)
-		}
-		return
-	}
-	if r.failures.Swap(0) > 0 {
-		r.cfg.Logger.Info("the broker answers again; the outbox is relayed")
-		signal(r.back)
 	}
 }
 

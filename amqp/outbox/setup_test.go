@@ -154,7 +154,10 @@ func (w *world) channel() *amqp091.Channel {
 func receive(t testing.TB, deliveries <-chan amqp091.Delivery) amqp091.Delivery {
 	t.Helper()
 	select {
-	case d := <-deliveries:
+	case d, ok := <-deliveries:
+		if !ok {
+			t.Fatal("the consumer has ended")
+		}
 		return d
 	case <-time.After(30 * time.Second):
 		t.Fatal("nothing was delivered within 30 s")

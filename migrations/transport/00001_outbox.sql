@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS lapse_outbox (
     made_at       DATETIME(6)  NULL COMMENT 'UTC, the timestamp that its maker gave it',
     created_at    DATETIME(6)  NOT NULL COMMENT 'UTC',
     claimed_until DATETIME(6)  NOT NULL DEFAULT '2000-01-01 00:00:00' COMMENT 'UTC, no relay takes the row before',
-    attempts      INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'times it was refused or could not be routed',
+    attempts      INT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'times it was not confirmed',
     error         TEXT         NULL COMMENT 'why it was set aside'
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 

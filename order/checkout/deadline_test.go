@@ -226,9 +226,14 @@ func TestPause(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := s.orders("during", 100, 250*time.Millisecond)
-	await(t, 2*time.Second, "both replicas say that they are paused", func() bool {
-		return errors.Is(replicas[0].Ready(), amqp.ErrPaused) && errors.Is(replicas[1].Ready(), amqp.ErrPaused)
+	await(t, 5*time.Second, "the timers are back in their queue", func() bool {
+		return s.queued(s.Topology().DueQueue(orderamqp.KindPaymentTimeout)) == len(ids)
 	})
+	for _, r := range replicas {
+		if err := r.Ready(); err != nil {
+			t.Errorf("a replica that is only paused is not ready: %v", err)
+		}
+	}
 	time.Sleep(time.Second) // in which neither timers nor the sweep may expire them
 	if _, err := s.Expire(t.Context(), ids); !errors.Is(err, order.ErrPaused) {
 		t.Errorf("an operator expired: %v", err)
