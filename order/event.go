@@ -59,6 +59,8 @@ func (e Event) Detail() string {
 		return fmt.Sprintf("%s by %s for an order that was %s, to be refunded", e.Payment.Amount, e.Payment.Reference, e.Order.Status)
 	case EventExtended:
 		return fmt.Sprintf("deadline moved from %s to %s", e.OldDeadline.Format(layout), e.Order.Deadline.Format(layout))
+	case EventExpired:
+		return fmt.Sprintf("not paid by %s", e.Order.Deadline.Format(layout))
 	case EventRefused:
 		return e.Shortage.Error()
 	}

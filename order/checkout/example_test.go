@@ -26,11 +26,18 @@ func NewShop(dsn string) (*Shop, error) {
 	if err != nil {
 		return nil, err
 	}
-	orders, err := checkout.New(db, checkout.Config{Window: 30 * time.Minute})
-	return &Shop{db, orders}, err
+	orders, err := checkout.New(db, checkout.Config{Namespace: "lapse", Window: 30 * time.Minute})
+	if err != nil {
+		return nil, err
+	}
+	return &Shop{db, orders}, nil
 }
 
-// Buy places the order and removes the cart, both or neither.
+// Buy places the order and removes the cart, both or neither. Lines look like
+//
+//	order.Line{SKU: "kettle", Quantity: 2, Price: order.Money{Amount: 1999, Currency: "EUR"}} // cents
+//
+// and s.orders.SetStock(ctx, "kettle", 100) has to come before the first order for a kettle.
 func (s *Shop) Buy(ctx context.Context, cart string, lines []order.Line) error {
 	return database.Transact(ctx, s.db, func(tx *gorm.DB) error {
 		if _, err := s.orders.PlaceIn(tx, order.Draft{ID: cart, Lines: lines}); err != nil {
@@ -41,8 +48,8 @@ func (s *Shop) Buy(ctx context.Context, cart string, lines []order.Line) error {
 }
 
 // Paid is called by the payment provider, as often as it likes.
-func (s *Shop) Paid(ctx context.Context, id, reference string) (refund bool, err error) {
-	_, err = s.orders.Pay(ctx, id, order.Payment{Reference: reference})
+func (s *Shop) Paid(ctx context.Context, id, reference string, amount order.Money) (refund bool, err error) {
+	_, err = s.orders.Pay(ctx, id, order.Payment{Reference: reference, Amount: amount})
 	if errors.Is(err, order.ErrLatePayment) || errors.Is(err, order.ErrAlreadyPaid) {
 		return true, nil
 	}
@@ -71,14 +78,15 @@ func TestTheReadmesExample(t *testing.T) {
 	if err := s.db.Exec("CREATE TABLE carts (id VARCHAR(64) PRIMARY KEY)").Error; err != nil {
 		t.Fatal(err)
 	}
+	total := order.Money{Amount: 2 * 1999, Currency: "EUR"}
 	lines := []order.Line{{SKU: articles[0], Quantity: 2, Price: order.Money{Amount: 1999, Currency: "EUR"}}}
 	if err := shop.Buy(t.Context(), "cart-1", lines); err != nil {
 		t.Fatal(err)
 	}
-	if refund, err := shop.Paid(t.Context(), "cart-1", "psp-1"); refund || err != nil {
+	if refund, err := shop.Paid(t.Context(), "cart-1", "psp-1", total); refund || err != nil {
 		t.Errorf("the payment was answered with %v, %v", refund, err)
 	}
-	if refund, err := shop.Paid(t.Context(), "cart-1", "psp-2"); !refund || err != nil {
+	if refund, err := shop.Paid(t.Context(), "cart-1", "psp-2", total); !refund || err != nil {
 		t.Errorf("the second payment was answered with %v, %v", refund, err)
 	}
 	if o, err := s.Get(t.Context(), "cart-1"); err != nil || o.Status != order.Paid {

@@ -75,7 +75,11 @@ func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role)
 		c.setReady([]func() error{})
 		defer c.setReady(nil)
 	}
-	return orEnded(ctx, group.Wait())
+	err := group.Wait()
+	if ctx.Err() != nil {
+		c.cfg.Logger.Info("stopped")
+	}
+	return orEnded(ctx, err)
 }
 
 // transport runs the roles that need the broker.
