@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapse-go/lapse/amqp/amqptest"
+	"github.com/lapse-go/lapse/order/orderamqp"
 )
 
 // lapse runs the program in this process.
@@ -81,7 +82,7 @@ func TestDemoAddsUp(t *testing.T) {
 // serve waits for nothing once it is told to stop, and says what is wrong where waiting is senseless.
 func TestServe(t *testing.T) {
 	db := amqptest.Database(t)
-	topology := amqptest.Topology(t, nil)
+	topology := amqptest.Topology(t, nil, orderamqp.KindPaymentTimeout)
 	args := []string{"serve", "--mysql-dsn", amqptest.DSN(t, db), "--namespace", topology.Namespace}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
