@@ -11,6 +11,12 @@ type Book interface {
 	// order. It fails as a whole only with an error that wraps [ErrUnavailable].
 	Place(ctx context.Context, drafts []Draft) ([]Placement, error)
 
+	// Refuse has order.refused published for drafts that were not placed, in one transaction: errs[i]
+	// says why drafts[i] was not. The drafts have valid ids; nothing else of them need be valid, and
+	// there may be another order with the id. It changes no order, no stock and no timeline. Placing has it
+	// published itself for what lacks stock.
+	Refuse(ctx context.Context, drafts []Draft, errs []error) error
+
 	// Change locks the order, lets the transition decide by the database's clock, and keeps what it
 	// decided: the order, its stock, the event, and a timer if the deadline is now earlier. It returns
 	// the order as it then is, with the transition's error.

@@ -16,7 +16,7 @@ const (
 	EventExpired     EventType = "order.expired"
 	EventExtended    EventType = "order.extended"
 	EventLatePayment EventType = "order.payment_late" // to be refunded
-	EventRefused     EventType = "order.refused"      // not placed for want of stock
+	EventRefused     EventType = "order.refused"      // not placed; Cause says why
 )
 
 // Event is something that happened to an order, with all that a subscriber needs to act on it.
@@ -35,8 +35,8 @@ type Event struct {
 	Payment Payment
 	// OldDeadline is the deadline before order.extended.
 	OldDeadline time.Time
-	// Shortage says why, for order.refused.
-	Shortage *ShortageError
+	// Cause says why, for order.refused. It is or wraps a [ShortageError], [ErrConflict] or [ErrInvalid].
+	Cause error
 }
 
 // newEvent is what happened to o, which is the order after it.
@@ -62,7 +62,7 @@ func (e Event) Detail() string {
 	case EventExpired:
 		return fmt.Sprintf("not paid by %s", e.Order.Deadline.Format(layout))
 	case EventRefused:
-		return e.Shortage.Error()
+		return e.Cause.Error()
 	}
 	return strings.TrimPrefix(string(e.Type), "order.")
 }

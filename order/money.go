@@ -72,7 +72,7 @@ func (m Money) String() string {
 
 func (m Money) validate() error {
 	if len(m.Currency) != 3 || strings.Trim(m.Currency, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
-		return invalid("currency %q: give an ISO 4217 code such as EUR", m.Currency)
+		return invalid("currency %.80q: give an ISO 4217 code such as EUR", m.Currency)
 	}
 	if m.Amount < 0 {
 		return invalid("amount %s: give one that is not negative", m)

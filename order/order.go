@@ -90,6 +90,9 @@ type Draft struct {
 	Lines    []Line   // 1 to 200, all prices in one currency
 	// Window is the time to pay, from a millisecond to a year. [DefaultWindow] when zero.
 	Window time.Duration
+	// Request, if set, names the request that the draft came with and comes with again: should it be
+	// refused each time, that is one order.refused with one id. It is no part of the order.
+	Request string
 }
 
 // Validate says what is wrong with the draft, or nil. The error wraps [ErrInvalid].
@@ -170,6 +173,28 @@ func (d Draft) Hash() [sha256.Size]byte {
 		text(line.Price.Currency)
 	}
 	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// bounded is the draft without what is longer than an order may have, and of the default window if its
+// own is none. It need not be valid otherwise.
+func (d Draft) bounded() Draft {
+	tooLong := func(id string) bool { return len(id) > MaxIDBytes }
+	if len(d.Customer) > MaxTextBytes {
+		d.Customer = ""
+	}
+	if len(d.Region) > MaxTextBytes {
+		d.Region = ""
+	}
+	if len(d.Tags) > MaxTags || slices.ContainsFunc(d.Tags, tooLong) {
+		d.Tags = nil
+	}
+	if len(d.Lines) > MaxLines || slices.ContainsFunc(d.Lines, func(l Line) bool { return tooLong(l.SKU) || tooLong(l.Price.Currency) }) {
+		d.Lines = nil
+	}
+	if d.Window < MinWindow || d.Window > MaxWindow {
+		d.Window = DefaultWindow
+	}
+	return d
 }
 
 func sortedTags(tags []string) []string {

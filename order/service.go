@@ -54,6 +54,24 @@ func (s *Service) PlaceAll(ctx context.Context, drafts []Draft) ([]Placement, er
 	return placed, nil
 }
 
+// Refuse tells subscribers, by order.refused, of drafts that were not placed: errs[i], which wraps
+// [ErrInvalid], [ErrConflict], [ErrOutOfStock] or [ErrUnknownSKU], says why drafts[i] was not. It is for
+// whoever places for somebody who does not wait for the answer, and not for the last two when
+// [Service.PlaceAll] has found them, which then were told already. The drafts need valid ids. It fails as a
+// whole, and then nobody is told; with [ErrUnavailable] they may have been told, and telling them again is
+// safe if they have a [Draft.Request].
+func (s *Service) Refuse(ctx context.Context, drafts []Draft, errs []error) error {
+	for _, d := range drafts {
+		if err := ValidateID("order id", d.ID); err != nil {
+			return err
+		}
+	}
+	if len(drafts) == 0 {
+		return nil
+	}
+	return s.Repository.Refuse(ctx, drafts, errs)
+}
+
 // Prepare gives a draft the id and the window that it lacks.
 func (s *Service) Prepare(d Draft) Draft {
 	if d.ID == "" {

@@ -2,6 +2,7 @@ package order
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"time"
@@ -33,20 +34,41 @@ func Place(d Draft, now time.Time) (Order, Event, error) {
 	if err != nil {
 		return Order{}, Event{}, err
 	}
-	window := cmp.Or(d.Window, DefaultWindow).Truncate(time.Microsecond)
-	o := Order{
-		ID: d.ID, Customer: d.Customer, Region: d.Region, Tags: sortedTags(d.Tags), Lines: slices.Clone(d.Lines),
-		Total: total, Status: Pending, PlacedAt: now, Window: window, Deadline: now.Add(window), Version: 1,
-	}
+	o := d.order(total, now)
 	return o, newEvent(EventPlaced, o, now), nil
 }
 
-// Refuse is the event of an order that could not be placed.
-func Refuse(o Order, shortage *ShortageError, now time.Time) Event {
+func (d Draft) order(total Money, now time.Time) Order {
+	window := cmp.Or(d.Window, DefaultWindow).Truncate(time.Microsecond)
+	return Order{
+		ID: d.ID, Customer: d.Customer, Region: d.Region, Tags: sortedTags(d.Tags), Lines: slices.Clone(d.Lines),
+		Total: total, Status: Pending, PlacedAt: now, Window: window, Deadline: now.Add(window), Version: 1,
+	}
+}
+
+// Refuse is the event of an order that was not placed, and why. Each time it is another event.
+func Refuse(o Order, cause error, now time.Time) Event {
 	o.Version = 0
 	e := newEvent(EventRefused, o, now)
 	e.ID = fmt.Sprintf("%s.%d", e.ID, now.UnixMicro()) // it may be refused again
-	e.Shortage = shortage
+	e.Cause = cause
+	return e
+}
+
+// RefuseDraft is [Refuse] for a draft, which need not be valid but for its id: what is longer than an order
+// may have is left out of the event, and the total is zero if there is none. The same [Draft.Request]
+// refused again is the same event.
+func RefuseDraft(d Draft, cause error, now time.Time) Event {
+	d = d.bounded()
+	total, err := d.total()
+	if err != nil {
+		total = Money{}
+	}
+	e := Refuse(d.order(total, now), cause, now)
+	if d.Request != "" {
+		sum := sha256.Sum256([]byte(d.Request)) // of which an id may have every byte
+		e.ID = fmt.Sprintf("%s.0.%x", d.ID, sum[:16])
+	}
 	return e
 }
 

@@ -82,7 +82,7 @@ func TestDemoAddsUp(t *testing.T) {
 // serve waits for nothing once it is told to stop, and says what is wrong where waiting is senseless.
 func TestServe(t *testing.T) {
 	db := amqptest.Database(t)
-	topology := amqptest.Topology(t, nil, orderamqp.KindPaymentTimeout)
+	topology := amqptest.Topology(t, nil, orderamqp.KindPaymentTimeout, orderamqp.KindPlace)
 	args := []string{"serve", "--mysql-dsn", amqptest.DSN(t, db), "--namespace", topology.Namespace}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()

@@ -13,7 +13,7 @@ type serve struct {
 	databaseFlags
 	brokerFlags
 	serviceFlags
-	Role string `help:"Some of relay, timer and sweep, separated by commas; all when empty."`
+	Role string `help:"Some of relay, timer, sweep, place and api, separated by commas; all when empty."`
 }
 
 // Run works until ctx ends, and then finishes what is in hand.

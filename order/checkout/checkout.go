@@ -33,11 +33,13 @@ type Config struct {
 
 	// The rest is for Serve.
 
-	// Retry is the policy for timers that fail.
+	// Retry is the policy for messages that fail.
 	Retry amqp.RetryPolicy
 	// Workers is how many batches of timers one process handles at the same time. 2 when zero.
 	Workers int
-	// Batch is the most timers handled at once. 200 when zero.
+	// PlaceWorkers is how many batches of orders to place. 2 when zero.
+	PlaceWorkers int
+	// Batch is the most messages handled at once. 200 when zero.
 	Batch int
 	// SweepEvery and SweepGrace: see [order.Sweep]. 1 min and 30 s when zero.
 	SweepEvery, SweepGrace time.Duration
@@ -59,6 +61,7 @@ type Checkout struct {
 	topology amqp.Topology
 	metrics  metrics
 	relay    atomic.Pointer[outbox.Relay]
+	intake   intake
 	ready    atomic.Pointer[func() error]
 }
 
@@ -71,7 +74,7 @@ type Checkout struct {
 func New(db *gorm.DB, cfg Config) (*Checkout, error) {
 	topology := amqp.Topology{
 		Namespace: cmp.Or(cfg.Namespace, "lapse"), Type: cfg.QueueType, Ladder: cfg.Ladder,
-		Kinds: []string{orderamqp.KindPaymentTimeout},
+		Kinds: []string{orderamqp.KindPaymentTimeout, orderamqp.KindPlace},
 	}
 	if err := topology.Validate(); err != nil {
 		return nil, err
@@ -84,10 +87,12 @@ func New(db *gorm.DB, cfg Config) (*Checkout, error) {
 	}
 	c := &Checkout{db: db, cfg: cfg, topology: topology, metrics: newMetrics(cfg.Registerer)}
 	c.store = orderdb.New(db, orderdb.Config{Emit: orderamqp.Emit(topology), Committed: c.Wake})
-	if err := c.timers().Validate(); err != nil {
-		return nil, err
-	}
 	c.Service = &order.Service{Repository: c.store, Window: cfg.Window}
+	for _, consumer := range []amqp.ConsumerConfig{c.timers(), c.placements()} {
+		if err := consumer.Validate(); err != nil {
+			return nil, err
+		}
+	}
 	return c, nil
 }
 
@@ -103,6 +108,14 @@ func (c *Checkout) Topology() amqp.Topology { return c.topology }
 // [database.Transact]: https://pkg.go.dev/github.com/lapse-go/lapse/amqp/database#Transact
 func (c *Checkout) PlaceIn(tx *gorm.DB, d order.Draft) (order.Order, error) {
 	return c.store.PlaceIn(tx, c.Prepare(d))
+}
+
+// Sweeper is the sweep of the service as [Checkout.Serve] runs it, for a round at once.
+func (c *Checkout) Sweeper() *order.Sweep {
+	return &order.Sweep{
+		Store: c.store, Every: c.cfg.SweepEvery, Grace: c.cfg.SweepGrace, Batch: c.cfg.Batch, Logger: c.cfg.Logger,
+		OnExpired: func(n int) { c.metrics.swept.Add(float64(n)) },
+	}
 }
 
 // Wake has this process's relay, if it runs one, publish at once what was just committed, instead of

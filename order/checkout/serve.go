@@ -15,21 +15,22 @@ import (
 	"github.com/lapse-go/lapse/amqp/database"
 	"github.com/lapse-go/lapse/amqp/outbox"
 	"github.com/lapse-go/lapse/migrations"
-	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/orderamqp"
 )
 
-// Role is a loop that [Checkout.Serve] runs. Any number of processes may run each.
+// Role is work that [Checkout.Serve] does. Any number of processes may do each.
 type Role string
 
 const (
 	Relay Role = "relay" // publishes what the outbox holds
 	Timer Role = "timer" // expires orders whose timers are due
 	Sweep Role = "sweep" // expires overdue orders whose timer did not come
+	Place Role = "place" // places orders that come by message
+	API   Role = "api"   // keeps a connection to the broker for [Checkout.Submit]
 )
 
 // Roles are all of them.
-var Roles = []Role{Relay, Timer, Sweep}
+var Roles = []Role{Relay, Timer, Sweep, Place, API}
 
 // ParseRoles reads roles separated by commas; empty means all.
 func ParseRoles(text string) ([]Role, error) {
@@ -40,7 +41,7 @@ func ParseRoles(text string) ([]Role, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		role := Role(strings.TrimSpace(word))
 		if !slices.Contains(Roles, role) {
-			return nil, fmt.Errorf("role %q: give some of relay, timer, sweep, separated by commas", role)
+			return nil, fmt.Errorf("role %q: give some of relay, timer, sweep, place, api, separated by commas", role)
 		}
 		if slices.Contains(roles, role) {
 			return nil, fmt.Errorf("role %q is there twice", role)
@@ -50,10 +51,10 @@ func ParseRoles(text string) ([]Role, error) {
 	return roles, nil
 }
 
-// Serve runs the roles, all of them if none is named, until ctx ends; it then finishes what it has in
-// hand and returns nil. It waits for servers that are away, at the start too. It fails where waiting is
-// senseless: when the database refuses the login or lacks tables, or the broker has a queue with other
-// arguments.
+// Serve does the work of the roles, of all of them if none is named, until ctx ends; it then finishes what
+// it has in hand and returns nil. It waits for servers that are away, at the start too; the role [API]
+// needs no database. It fails where waiting is senseless: when the database refuses the login or lacks
+// tables, or the broker has a queue with other arguments.
 func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role) error {
 	if len(roles) == 0 {
 		roles = Roles
@@ -61,19 +62,28 @@ func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role)
 	if err := broker.Validate(); err != nil {
 		return err
 	}
-	if err := c.awaitDatabase(ctx); err != nil {
-		return orEnded(ctx, err)
-	}
 	group, ctx := errgroup.WithContext(ctx)
-	if slices.Contains(roles, Sweep) {
-		// It needs no broker, and is needed most while there is none.
-		group.Go(func() error { return c.sweep().Run(ctx) })
+	var ready []func() error
+	if slices.Contains(roles, API) {
+		// What is submitted while the loops end is taken in all the same, so this is closed after them.
+		conn, publisher, err := c.openPublisher(context.WithoutCancel(ctx), broker, "submit")
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		defer publisher.Close()
+		defer c.intake.close()
+		ready = append(ready, c.intake.ready)
+		group.Go(func() error { return c.takeIn(ctx, conn, publisher) })
 	}
-	if slices.Contains(roles, Relay) || slices.Contains(roles, Timer) {
-		group.Go(func() error { return c.transport(ctx, broker, roles) })
+	defer c.setReady(nil)
+	loops := slices.DeleteFunc(slices.Clone(roles), func(r Role) bool { return r == API })
+	if len(loops) > 0 {
+		c.setReady(append(slices.Clone(ready), func() error { return errors.New("waiting for the database, or for the broker at the start") }))
+		group.Go(func() error { return c.loop(ctx, broker, loops, ready) })
 	} else {
-		c.setReady([]func() error{})
-		defer c.setReady(nil)
+		c.setReady(ready)
+		group.Go(func() error { return c.watch(ctx, nil) })
 	}
 	err := group.Wait()
 	if ctx.Err() != nil {
@@ -82,8 +92,38 @@ func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role)
 	return orEnded(ctx, err)
 }
 
-// transport runs the roles that need the broker.
-func (c *Checkout) transport(ctx context.Context, broker amqp.Config, roles []Role) error {
+// takeIn has [Checkout.Submit] publish as soon as there is a queue for it.
+func (c *Checkout) takeIn(ctx context.Context, conn *amqp.Conn, publisher *amqp.Publisher) error {
+	if err := c.declare(ctx, conn); err != nil {
+		return err
+	}
+	c.intake.open(publisher)
+	c.cfg.Logger.Info("serving", "roles", []Role{API}, "namespace", c.topology.Namespace)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// loop runs the roles that need the database. ready is what else has to be.
+func (c *Checkout) loop(ctx context.Context, broker amqp.Config, roles []Role, ready []func() error) error {
+	if err := c.awaitDatabase(ctx); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	if slices.Contains(roles, Sweep) {
+		// It needs no broker, and is needed most while there is none.
+		group.Go(func() error { return c.Sweeper().Run(ctx) })
+	}
+	if slices.ContainsFunc(roles, func(r Role) bool { return r != Sweep }) {
+		group.Go(func() error { return c.transport(ctx, broker, roles, ready) })
+	} else {
+		c.setReady(ready)
+		group.Go(func() error { return c.watch(ctx, nil) })
+	}
+	return group.Wait()
+}
+
+// transport runs the roles that need the broker as well.
+func (c *Checkout) transport(ctx context.Context, broker amqp.Config, roles []Role, ready []func() error) error {
 	// The connections outlive ctx: what is in hand when it ends has still to be confirmed and
 	// acknowledged. So they are closed last, the one to publish after the loops that publish.
 	stay := context.WithoutCancel(ctx)
@@ -92,25 +132,30 @@ func (c *Checkout) transport(ctx context.Context, broker amqp.Config, roles []Ro
 		return err
 	}
 	defer consuming.Close()
-	publishing, err := c.open(stay, broker, "publish")
+	publishing, publisher, err := c.openPublisher(stay, broker, "publish")
 	if err != nil {
 		return err
 	}
 	defer publishing.Close()
-	publisher := amqp.NewPublisher(publishing, amqp.PublisherConfig{Metrics: c.metrics.transport, Logger: c.cfg.Logger})
 	defer publisher.Close()
-	cfg := c.timers()
-	cfg.Conn, cfg.Publisher = consuming, publisher
-	consumer, err := amqp.NewConsumer(cfg)
-	if err != nil {
-		return err
+	var consumers []*amqp.Consumer
+	for role, cfg := range map[Role]amqp.ConsumerConfig{Timer: c.timers(), Place: c.placements()} {
+		if !slices.Contains(roles, role) {
+			continue
+		}
+		cfg.Conn, cfg.Publisher = consuming, publisher
+		consumer, err := amqp.NewConsumer(cfg)
+		if err != nil {
+			return err
+		}
+		consumers = append(consumers, consumer)
 	}
 	if err := c.declare(ctx, consuming); err != nil {
 		return err
 	}
 
 	group, ctx := errgroup.WithContext(ctx)
-	ready := []func() error{publishing.Ready}
+	ready = append(ready, publishing.Ready)
 	if slices.Contains(roles, Relay) {
 		relay := outbox.NewRelay(c.db, publisher, outbox.RelayConfig{
 			Topology: c.topology, Metrics: c.metrics.outbox, Logger: c.cfg.Logger,
@@ -119,12 +164,12 @@ func (c *Checkout) transport(ctx context.Context, broker amqp.Config, roles []Ro
 		defer c.relay.Store(nil)
 		group.Go(func() error { return relay.Run(ctx) })
 	}
-	if slices.Contains(roles, Timer) {
+	for _, consumer := range consumers {
 		ready = append(ready, consuming.Ready, consumer.Ready)
 		group.Go(func() error { return consumer.Run(ctx) })
 	}
+	group.Go(func() error { return c.watch(ctx, consuming) })
 	c.setReady(ready)
-	defer c.setReady(nil)
 	c.cfg.Logger.Info("serving", "roles", roles, "namespace", c.topology.Namespace)
 	return group.Wait()
 }
@@ -163,21 +208,35 @@ func (c *Checkout) open(ctx context.Context, broker amqp.Config, use string) (*a
 	return amqp.Open(ctx, broker)
 }
 
+func (c *Checkout) openPublisher(ctx context.Context, broker amqp.Config, use string) (*amqp.Conn, *amqp.Publisher, error) {
+	conn, err := c.open(ctx, broker, use)
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn, amqp.NewPublisher(conn, amqp.PublisherConfig{Metrics: c.metrics.transport, Logger: c.cfg.Logger}), nil
+}
+
 // timers is how the consumer of timers works, but for its connections.
 func (c *Checkout) timers() amqp.ConsumerConfig {
 	expirer := &orderamqp.Expirer{Store: c.store, Metrics: c.metrics.timers}
-	return amqp.ConsumerConfig{
-		Topology: c.topology, Kind: orderamqp.KindPaymentTimeout,
-		Handler: expirer, Probe: expirer.Probe, Retry: c.cfg.Retry,
-		Workers: c.cfg.Workers, Batch: c.cfg.Batch, Hold: c.cfg.Hold, Shutdown: c.cfg.Shutdown,
-		Metrics: c.metrics.transport, Logger: c.cfg.Logger,
-	}
+	cfg := c.consumer(orderamqp.KindPaymentTimeout, expirer)
+	cfg.Probe, cfg.Workers = expirer.Probe, c.cfg.Workers
+	return cfg
 }
 
-func (c *Checkout) sweep() *order.Sweep {
-	return &order.Sweep{
-		Store: c.store, Every: c.cfg.SweepEvery, Grace: c.cfg.SweepGrace, Batch: c.cfg.Batch, Logger: c.cfg.Logger,
-		OnExpired: func(n int) { c.metrics.swept.Add(float64(n)) },
+// placements is how the consumer of orders to place works, but for its connections.
+func (c *Checkout) placements() amqp.ConsumerConfig {
+	placer := &orderamqp.Placer{Orders: c.Service, Metrics: c.metrics.timers}
+	cfg := c.consumer(orderamqp.KindPlace, placer)
+	cfg.Probe, cfg.Workers = placer.Probe, c.cfg.PlaceWorkers
+	return cfg
+}
+
+func (c *Checkout) consumer(kind string, handler amqp.Handler) amqp.ConsumerConfig {
+	return amqp.ConsumerConfig{
+		Topology: c.topology, Kind: kind, Handler: handler, Retry: c.cfg.Retry,
+		Batch: c.cfg.Batch, Hold: c.cfg.Hold, Shutdown: c.cfg.Shutdown,
+		Metrics: c.metrics.transport, Logger: c.cfg.Logger,
 	}
 }
 
@@ -209,14 +268,28 @@ func (c *Checkout) awaitDatabase(ctx context.Context) error {
 	}, pause)
 }
 
-// Ready is nil while [Checkout.Serve] is connected to the broker and its timers are being handled, or
-// expiry is paused, and else says why not. A process that only sweeps is always ready.
+// Ready is nil while [Checkout.Serve] is connected to the broker, its timers and the orders to place are
+// being handled, or expiry is paused, and [Checkout.Submit] can publish, as far as these are its roles; it
+// else says why not. A process that only sweeps is always ready.
 func (c *Checkout) Ready() error {
 	ready := c.ready.Load()
 	if ready == nil {
 		return errors.New("not serving yet")
 	}
 	return (*ready)()
+}
+
+// Check is nil while the process is ready (see [Checkout.Ready]) and the database answers and has the tables
+// of this program, and else says why not. It takes as long as ctx lets it.
+func (c *Checkout) Check(ctx context.Context) error {
+	if err := c.Ready(); err != nil {
+		return err
+	}
+	pool, err := c.db.DB()
+	if err != nil {
+		return err
+	}
+	return migrations.Check(ctx, pool)
 }
 
 func (c *Checkout) setReady(checks []func() error) {

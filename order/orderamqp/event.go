@@ -2,6 +2,7 @@ package orderamqp
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -45,21 +46,32 @@ type EventData struct {
 	Why         string     `json:"why,omitempty"`
 	OldDeadline *time.Time `json:"old_deadline,omitempty"` // order.extended
 	Payment     *Payment   `json:"payment,omitempty"`      // order.paid, order.payment_late
+	Reason      Reason     `json:"reason,omitempty"`       // order.refused
+	Error       string     `json:"error,omitempty"`        // order.refused: the reason in words
 	OutOfStock  []string   `json:"out_of_stock,omitempty"` // order.refused
 	UnknownSKUs []string   `json:"unknown_skus,omitempty"` // order.refused
 }
 
-// Line is one article of an order.
-type Line struct {
-	SKU      string `json:"sku"`
-	Quantity int64  `json:"quantity"`
-	Price    Money  `json:"price"` // of one piece
-}
+// Reason is why an order was refused.
+type Reason string
 
-// Money is an amount in minor units (cents) and its currency (ISO 4217).
-type Money struct {
-	Amount   int64  `json:"amount"`
-	Currency string `json:"currency"`
+const (
+	ReasonOutOfStock Reason = "out_of_stock"
+	ReasonUnknownSKU Reason = "unknown_sku"
+	ReasonConflict   Reason = "conflict" // the id is another order's, which goes on as it was
+	ReasonInvalid    Reason = "invalid"
+)
+
+func reason(cause error) Reason {
+	switch {
+	case errors.Is(cause, order.ErrUnknownSKU):
+		return ReasonUnknownSKU
+	case errors.Is(cause, order.ErrOutOfStock):
+		return ReasonOutOfStock
+	case errors.Is(cause, order.ErrConflict):
+		return ReasonConflict
+	}
+	return ReasonInvalid
 }
 
 // Payment is money that came.
@@ -84,18 +96,18 @@ func eventData(e order.Event) EventData {
 	o := e.Order
 	d := EventData{
 		OrderID: o.ID, Version: o.Version, Status: string(o.Status), Customer: o.Customer, Region: o.Region,
-		Tags: o.Tags, Lines: make([]Line, len(o.Lines)), Total: Money(o.Total),
+		Tags: o.Tags, Lines: linesOf(o.Lines), Total: Money(o.Total),
 		PlacedAt: o.PlacedAt.UTC(), Deadline: o.Deadline.UTC(), ClosedAt: instant(o.ClosedAt),
 		Who: e.By.Who, Why: e.By.Why, OldDeadline: instant(e.OldDeadline),
-	}
-	for i, line := range o.Lines {
-		d.Lines[i] = Line{line.SKU, line.Quantity, Money(line.Price)}
 	}
 	if e.Payment.Reference != "" {
 		d.Payment = &Payment{e.Payment.Reference, Money(e.Payment.Amount)}
 	}
-	if e.Shortage != nil {
-		d.OutOfStock, d.UnknownSKUs = e.Shortage.Short, e.Shortage.Unknown
+	if e.Type == order.EventRefused {
+		d.Reason, d.Error = reason(e.Cause), e.Cause.Error()
+		if shortage, ok := errors.AsType[*order.ShortageError](e.Cause); ok {
+			d.OutOfStock, d.UnknownSKUs = shortage.Short, shortage.Unknown
+		}
 	}
 	return d
 }

@@ -9,13 +9,23 @@ import (
 	"github.com/lapse-go/lapse/order"
 )
 
-// Metrics counts what became of orders whose timers came.
+// Metrics counts what became of orders whose timers came, and of those that came by message.
 type Metrics struct {
 	// Closings counts answers of the store by outcome: "expired", "already paid", …
 	Closings *prometheus.CounterVec
 	// Lateness is how long after its deadline an order was expired, by the database's clock.
 	Lateness prometheus.Histogram
+	// Placements counts orders that came by message by outcome: "placed", "repeated" (it had been placed
+	// before), "refused", "failed" (retried, or a dead letter).
+	Placements *prometheus.CounterVec
 }
+
+const (
+	placementPlaced   = "placed"
+	placementRepeated = "repeated"
+	placementRefused  = "refused"
+	placementFailed   = "failed"
+)
 
 // NewMetrics makes the counters and registers them with r, unless r is nil.
 func NewMetrics(r prometheus.Registerer) *Metrics {
@@ -28,6 +38,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "lapse_lateness_seconds", Help: "From the deadline of an order to its expiry by a timer.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, .8, 1, 2.5, 5, 10, 30, 60, 300, 3600},
 		}),
+		Placements: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "lapse_placements_total", Help: "Orders that came by message, by what became of them.",
+		}, []string{"outcome"}),
 	}
 }
 
@@ -38,5 +51,14 @@ func (m *Metrics) observe(e order.Expiry, now time.Time) {
 	m.Closings.WithLabelValues(string(e.Outcome)).Inc()
 	if e.Outcome == order.OutcomeExpired {
 		m.Lateness.Observe(now.Sub(e.Deadline).Seconds())
+	}
+}
+
+func (m *Metrics) placements(counts map[string]int) {
+	if m == nil {
+		return
+	}
+	for outcome, n := range counts {
+		m.Placements.WithLabelValues(outcome).Add(float64(n))
 	}
 }

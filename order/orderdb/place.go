@@ -175,7 +175,7 @@ func (s *Store) place(tx *gorm.DB, drafts []order.Draft, stock string) (answers 
 	}
 	for id, shortage := range refused {
 		i := index[id]
-		events = append(events, order.Refuse(answers[i].Order, shortage, now))
+		events = append(events, order.RefuseDraft(drafts[i], shortage, now))
 		answers[i] = order.Placement{Err: fmt.Errorf("order %s: %w", id, shortage)}
 	}
 	if len(events) == 0 {

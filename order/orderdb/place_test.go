@@ -108,7 +108,7 @@ func TestPlaceIsRefusedForWantOfStock(t *testing.T) {
 		t.Errorf("unknown articles: %v", err)
 	}
 	s.wantEvents("o-1", "order.refused")
-	if e := s.lastEvent("o-1"); e.Order.Version != 0 || !slices.Equal(e.Shortage.Short, []string{"a", "b"}) || len(e.Order.Lines) != 4 {
+	if e := s.lastEvent("o-1"); e.Order.Version != 0 || e.Cause.Error() != "out of stock: a, b" || len(e.Order.Lines) != 4 {
 		t.Errorf("the event says %+v", e)
 	}
 	for _, id := range []string{"o-1", "o-2"} {

@@ -3,6 +3,7 @@ package orderdb_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,10 +50,20 @@ func newShopOn(t testing.TB, db *gorm.DB) *shop {
 	return s
 }
 
+// published is an event as JSON, which keeps the words of its cause only.
+type published struct {
+	order.Event
+	Cause string
+}
+
 func publish(tx *gorm.DB, events []order.Event, timers []order.Timer) error {
 	var args []any
 	for _, e := range events {
-		text, err := json.Marshal(e)
+		kept := published{Event: e}
+		if e.Cause != nil {
+			kept.Cause = e.Cause.Error()
+		}
+		text, err := json.Marshal(kept)
 		if err != nil {
 			return err
 		}
@@ -85,17 +96,34 @@ func (s *shop) events(id string) (types []string) {
 	return types
 }
 
-// lastEvent is the event of an order that was published last.
-func (s *shop) lastEvent(id string) (e order.Event) {
+// allEvents are the events of an order that were published, in their order.
+func (s *shop) allEvents(id string) []order.Event {
 	s.t.Helper()
-	var text string
-	if err := s.db.Raw("SELECT event FROM published WHERE order_id = ? ORDER BY id DESC LIMIT 1", id).Scan(&text).Error; err != nil {
+	var texts []string
+	if err := s.db.Raw("SELECT event FROM published WHERE order_id = ? ORDER BY id", id).Scan(&texts).Error; err != nil {
 		s.t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(text), &e); err != nil {
-		s.t.Fatal(err)
+	events := make([]order.Event, len(texts))
+	for i, text := range texts {
+		var kept published
+		if err := json.Unmarshal([]byte(text), &kept); err != nil {
+			s.t.Fatal(err)
+		}
+		if events[i] = kept.Event; kept.Cause != "" {
+			events[i].Cause = errors.New(kept.Cause)
+		}
 	}
-	return e
+	return events
+}
+
+// lastEvent is the event of an order that was published last.
+func (s *shop) lastEvent(id string) order.Event {
+	s.t.Helper()
+	events := s.allEvents(id)
+	if len(events) == 0 {
+		s.t.Fatalf("%s has no events", id)
+	}
+	return events[len(events)-1]
 }
 
 func (s *shop) wantEvents(id string, want ...string) {
