@@ -58,9 +58,9 @@ func TestDraftsAreRefused(t *testing.T) {
 
 func TestHashIsThatOfTheContent(t *testing.T) {
 	same, other := sample(), sample()
-	same.Tags, same.Window, same.ID = []string{"vip", "web"}, time.Hour, "o-2"
+	same.Tags, same.Window, same.ID, same.Request = []string{"vip", "web"}, time.Hour, "o-2", "r-1"
 	if same.Hash() != sample().Hash() {
-		t.Error("the order of the tags, the window and the id are no content")
+		t.Error("the order of the tags, the window, the id and the request are no content")
 	}
 	for i, change := range []func(*order.Draft){
 		func(d *order.Draft) { d.Customer, d.Region = d.Customer+d.Region, "" },

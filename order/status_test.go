@@ -3,6 +3,8 @@ package order_test
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -219,6 +221,71 @@ func TestNoSequenceReopensAnOrder(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Who asked learns why, whatever was wrong with the draft: what fits an order is in the event, and all that
+// is longer is not.
+func TestADraftIsRefused(t *testing.T) {
+	cause := fmt.Errorf("%w: because", order.ErrInvalid)
+	whole := order.Order{
+		ID: "o-1", Customer: "customer-1", Region: "eu", Tags: []string{"vip", "web"}, Lines: sample().Lines,
+		Total: eur(10498), Status: order.Pending, PlacedAt: start, Window: 30 * time.Minute, Deadline: start.Add(30 * time.Minute),
+	}
+	long := strings.Repeat("x", 1000)
+	for _, test := range []struct {
+		name  string
+		draft func(*order.Draft)
+		want  func(*order.Order)
+	}{
+		{"nothing", func(*order.Draft) {}, func(*order.Order) {}},
+		{"no quantity", func(d *order.Draft) { d.Lines[0].Quantity = 0 }, func(o *order.Order) { o.Lines[0].Quantity, o.Total = 0, order.Money{} }},
+		{"two currencies", func(d *order.Draft) { d.Lines[1].Price.Currency = "USD" }, func(o *order.Order) { o.Lines[1].Price.Currency, o.Total = "USD", order.Money{} }},
+		{"a window that has passed", func(d *order.Draft) { d.Window = -time.Minute }, func(*order.Order) {}},
+		{"a window for ever", func(d *order.Draft) { d.Window = 1<<63 - 1 }, func(*order.Order) {}},
+		{"texts too long", func(d *order.Draft) { d.Customer, d.Region = long, long }, func(o *order.Order) { o.Customer, o.Region = "", "" }},
+		{"a tag too long", func(d *order.Draft) { d.Tags[1] = long }, func(o *order.Order) { o.Tags = nil }},
+		{"too many tags", func(d *order.Draft) { d.Tags = make([]string, 21) }, func(o *order.Order) { o.Tags = nil }},
+		{"an sku too long", func(d *order.Draft) { d.Lines[1].SKU = long }, func(o *order.Order) { o.Lines, o.Total = nil, order.Money{} }},
+		{"a currency too long", func(d *order.Draft) { d.Lines[1].Price.Currency = long }, func(o *order.Order) { o.Lines, o.Total = nil, order.Money{} }},
+		{"too many lines", func(d *order.Draft) { d.Lines = make([]order.Line, 201) }, func(o *order.Order) { o.Lines, o.Total = nil, order.Money{} }},
+	} {
+		d, want := sample(), whole
+		want.Lines = slices.Clone(whole.Lines)
+		test.draft(&d)
+		test.want(&want)
+		e := order.RefuseDraft(d, cause, start)
+		if e.Type != order.EventRefused || e.Cause != cause || !e.At.Equal(start) || e.Detail() != "invalid: because" {
+			t.Errorf("%s: %+v", test.name, e)
+		}
+		if diff := cmp.Diff(want, e.Order); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
+// The same request refused again is the same event, and another one is another.
+func TestARequestIsRefusedOnce(t *testing.T) {
+	refused := func(id, request string, at time.Time) string {
+		return order.RefuseDraft(order.Draft{ID: id, Request: request}, order.ErrInvalid, at).ID
+	}
+	later := start.Add(time.Hour)
+	for _, test := range []struct {
+		a, b string
+		same bool
+	}{
+		{refused("o-1", "r-1", start), refused("o-1", "r-1", later), true},
+		{refused("o-1", "r-1", start), refused("o-1", "r-2", start), false},
+		{refused("o-1", "r-1", start), refused("o-2", "r-1", start), false},
+		{refused("o-1", "", start), refused("o-1", "", later), false},
+	} {
+		if (test.a == test.b) != test.same {
+			t.Errorf("%s and %s", test.a, test.b)
+		}
+	}
+	// A request may be any bytes, and an event's id may not.
+	if id := refused("o-1", "\x00\xff "+strings.Repeat("r", 1000), start); order.ValidateID("id", id) != nil {
+		t.Errorf("the event is %q", id)
+	}
 }
 
 // An id may be refused many times, and each is an event of its own, whose id stays the same.

@@ -143,6 +143,18 @@ func TestAnswerToCommitIsLost(t *testing.T) {
 		},
 		"extend": func() error { _, err := proxy.Extend(t.Context(), "extended", deadline, order.By{}); return err },
 		"expire": func() error { _, err := proxy.Expire(t.Context(), []string{"due"}); return err },
+		"refuse": func() error {
+			d := order.Draft{ID: "refused", Request: "request-1"}
+			return proxy.Refuse(t.Context(), []order.Draft{d}, []error{order.ErrInvalid})
+		},
+		"place without stock": func() error {
+			d := draft("without-stock", "boot")
+			d.Request = "request-1"
+			if _, err := proxy.Place(t.Context(), d); !errors.Is(err, order.ErrUnknownSKU) {
+				return err
+			}
+			return nil
+		},
 		"extend all": func() error {
 			_, err := proxy.ExtendAll(t.Context(), order.ExtendRequest{Key: "k-1", More: time.Minute, Tag: "none"})
 			return err
@@ -164,6 +176,12 @@ func TestAnswerToCommitIsLost(t *testing.T) {
 	s.wantEvents("cancelled", "order.placed", "order.cancelled")
 	s.wantEvents("extended", "order.placed", "order.extended")
 	s.wantEvents("due", "order.placed", "order.expired")
+	for _, id := range []string{"refused", "without-stock"} {
+		s.wantEvents(id, "order.refused", "order.refused")
+		if e := s.allEvents(id); e[0].ID != e[1].ID {
+			t.Errorf("%s: one refusal came as %s and %s", id, e[0].ID, e[1].ID)
+		}
+	}
 	s.wantStock("shoe", 2, 2, 1)
 	s.audit(5)
 }

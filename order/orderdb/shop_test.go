@@ -244,8 +244,10 @@ func TestConformance(t *testing.T) {
 				// Giving its stock back would make a count negative.
 				exec(t, s.db, "UPDATE lapse_stock SET reserved = 0 WHERE sku = ?", "sku-"+id)
 			},
-			Contend: func(_ testing.TB, id string) { contended = id },
-			Away:    orderdb.New(nowhere, orderdb.Config{}),
+			Book:      s.store,
+			Published: func(_ testing.TB, id string) []order.Event { return s.allEvents(id) },
+			Contend:   func(_ testing.TB, id string) { contended = id },
+			Away:      orderdb.New(nowhere, orderdb.Config{}),
 		}
 	})
 }

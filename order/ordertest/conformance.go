@@ -40,11 +40,16 @@ type Subject struct {
 	// Contend, if set, makes a planted order one whose expiry loses every conflict with others, as if they
 	// had it locked for good. The test is left out when nil.
 	Contend func(t testing.TB, id string)
+	// Book, if set, is the same store, on which orders are also placed, and Published lists the events of an
+	// order that it had published, in their order. The tests of [order.Book].Refuse are left out when nil.
+	Book      order.Book
+	Published func(t testing.TB, id string) []order.Event
 	// Away is a store like this whose database cannot be reached. The test is left out when nil.
 	Away order.Store
 }
 
-// TestStore tests that a store keeps the contract of [order.Store]. Open makes a new subject for each
+// TestStore tests that a store keeps the contract of [order.Store], and what it promises of refusals if it
+// is an [order.Book]. Open makes a new subject for each
 // of the tests, which run one after the other.
 func TestStore(t *testing.T, open func(t *testing.T) Subject) {
 	for _, test := range []struct {
@@ -61,6 +66,8 @@ func TestStore(t *testing.T, open func(t *testing.T) Subject) {
 		{"an order that fails costs the others nothing", testPoison},
 		{"an order that others keep locked costs the rest nothing, and is not to blame", testContended},
 		{"the sweep goes past an order that fails", testSweep},
+		{"who is refused is told so", testRefuse},
+		{"a request that is refused again is told the same", testRefusedAgain},
 		{"a database that is away is nobody's fault", testAway},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
@@ -355,6 +362,101 @@ func plantMany(t *testing.T, s Subject) []string {
 	return ids
 }
 
+func testRefuse(t *testing.T, s Subject) {
+	if s.Book == nil {
+		t.Skip("the subject has no Book")
+	}
+	s.Plant(t, Planted{"taken", order.Pending, time.Hour})
+	before, err := s.Book.Get(t.Context(), "taken")
+	if err != nil {
+		t.Fatal(err)
+	}
+	published := len(s.Published(t, "taken"))
+
+	refused := []struct {
+		draft order.Draft
+		cause error
+	}{
+		{order.Draft{ID: "taken", Customer: "another"}, fmt.Errorf("%w: the id is taken", order.ErrConflict)},
+		{order.Draft{ID: "empty"}, fmt.Errorf("%w: no lines", order.ErrInvalid)},
+		{order.Draft{ID: "endless", Window: 1<<63 - 1, Customer: strings.Repeat("x", 1<<20)}, fmt.Errorf("%w: too much", order.ErrInvalid)},
+		{order.Draft{ID: "odd", Customer: "\xff\x00🛒", Region: "'"}, fmt.Errorf("%w: no UTF-8: \xff", order.ErrInvalid)},
+		{order.Draft{ID: "short", Lines: before.Lines}, &order.ShortageError{Short: []string{before.Lines[0].SKU}}},
+	}
+	var drafts []order.Draft
+	var errs []error
+	for _, r := range refused {
+		drafts, errs = append(drafts, r.draft), append(errs, r.cause)
+	}
+	if err := s.Book.Refuse(t.Context(), drafts, errs); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range refused {
+		events := s.Published(t, r.draft.ID)
+		if r.draft.ID == "taken" {
+			events = events[published:]
+		}
+		if len(events) != 1 {
+			t.Errorf("%s: its events are %+v", r.draft.ID, events)
+			continue
+		}
+		e := events[0]
+		if e.Type != order.EventRefused || e.ID == "" || e.Order.ID != r.draft.ID || e.Order.Version != 0 || e.At.IsZero() {
+			t.Errorf("%s: its event is %+v", r.draft.ID, e)
+		}
+		if said := strings.ToValidUTF8(r.cause.Error(), "\uFFFD"); e.Cause == nil || strings.ToValidUTF8(e.Cause.Error(), "\uFFFD") != said {
+			t.Errorf("%s: its event says %v, want %s", r.draft.ID, e.Cause, said)
+		}
+		if _, err := s.Book.Get(t.Context(), r.draft.ID); r.draft.ID != "taken" && !errors.Is(err, order.ErrNotFound) {
+			t.Errorf("%s was refused, and is: %v", r.draft.ID, err)
+		}
+	}
+	after, err := s.Book.Get(t.Context(), "taken")
+	if diff := cmp.Diff(before, after); err != nil || diff != "" {
+		t.Errorf("the order that has the id is %v (-before +after):\n%s", err, diff)
+	}
+	if entries, err := s.Book.Timeline(t.Context(), "taken"); err != nil || len(entries) != 1 {
+		t.Errorf("its timeline is %+v, %v", entries, err)
+	}
+	if err := s.Book.Refuse(t.Context(), nil, nil); err != nil {
+		t.Errorf("refusing nobody: %v", err)
+	}
+}
+
+// Whether a draft lacks stock or something else, its request has one event; without a request each
+// refusal is another.
+func testRefusedAgain(t *testing.T, s Subject) {
+	if s.Book == nil {
+		t.Skip("the subject has no Book")
+	}
+	line := order.Line{SKU: "never-in-stock", Quantity: 1, Price: order.Money{Amount: 100, Currency: "EUR"}}
+	lacking := func(id, request string) order.Draft {
+		return order.Draft{ID: id, Request: request, Lines: []order.Line{line}}
+	}
+	const requests = 2
+	for i := range 2 * requests {
+		request := fmt.Sprint("request-", i/2)
+		placed, err := s.Book.Place(t.Context(), []order.Draft{lacking("known", request), lacking("unknown", "")})
+		if err != nil || !errors.Is(placed[0].Err, order.ErrUnknownSKU) || !errors.Is(placed[1].Err, order.ErrUnknownSKU) {
+			t.Fatalf("placing: %+v, %v", placed, err)
+		}
+		refused := order.Draft{ID: "invalid", Request: request}
+		if err := s.Book.Refuse(t.Context(), []order.Draft{refused}, []error{order.ErrInvalid}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, want := range map[string]int{"known": requests, "invalid": requests, "unknown": 2 * requests} {
+		events := s.Published(t, id)
+		ids := make(map[string]bool)
+		for _, e := range events {
+			ids[e.ID] = true
+		}
+		if len(events) != 2*requests || len(ids) != want {
+			t.Errorf("%s was refused %d times, by events %v", id, len(events), ids)
+		}
+	}
+}
+
 func testAway(t *testing.T, s Subject) {
 	if s.Away == nil {
 		t.Skip("the subject has no Away")
@@ -364,7 +466,13 @@ func testAway(t *testing.T, s Subject) {
 		"Expire":  func() error { _, err := s.Away.Expire(t.Context(), []string{"a", "b"}); return err },
 		"Overdue": func() error { _, err := s.Away.Overdue(t.Context(), 0, order.Cursor{}, 1); return err },
 		"Paused":  func() error { _, err := s.Away.Paused(t.Context()); return err },
-		"Sweep":   func() error { _, err := sweep(s.Away).Once(t.Context()); return err },
+		"Refuse": func() error {
+			if away, ok := s.Away.(order.Book); ok && s.Book != nil {
+				return away.Refuse(t.Context(), []order.Draft{{ID: "a"}}, []error{order.ErrInvalid})
+			}
+			return order.ErrUnavailable
+		},
+		"Sweep": func() error { _, err := sweep(s.Away).Once(t.Context()); return err },
 	} {
 		if err := call(); !errors.Is(err, order.ErrUnavailable) {
 			t.Errorf("%s said %v, which is not %v", name, err, order.ErrUnavailable)
