@@ -254,7 +254,7 @@ func TestADraftIsRefused(t *testing.T) {
 		test.draft(&d)
 		test.want(&want)
 		e := order.RefuseDraft(d, cause, start)
-		if e.Type != order.EventRefused || e.Cause != cause || !e.At.Equal(start) || e.Detail() != "invalid: because" {
+		if e.Type != order.EventRefused || !errors.Is(e.Cause, cause) || !e.At.Equal(start) || e.Detail() != "invalid: because" {
 			t.Errorf("%s: %+v", test.name, e)
 		}
 		if diff := cmp.Diff(want, e.Order); diff != "" {

@@ -1,3 +1,3 @@
-// Package orderamqp is how orders speak AMQP: the messages that carry payment deadlines and events, and
-// the handler that expires orders when their timers are due.
+// Package orderamqp is how orders speak AMQP: the messages that carry payment deadlines, orders to place and
+// events, and the handlers that expire orders when their timers are due and place those that are asked for.
 package orderamqp
