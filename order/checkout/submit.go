@@ -19,8 +19,8 @@ var ErrNotAccepted = errors.New("the order was not accepted")
 
 // Submit publishes the draft as a message of [orderamqp.KindPlace] and returns when the broker has
 // confirmed it: the order will be placed, or refused by an order.refused, also if the database is away at
-// present. The time to pay runs from when it is placed. The draft needs an id (see [order.Service.Prepare]), by
-// which the order can be asked for.
+// present. The time to pay runs from when it is placed; without a window it is that of whoever places it. The
+// draft needs an id (see [order.Service.Prepare]), by which the order can be asked for.
 //
 // It needs [Checkout.Serve] with the role [API]. The error wraps [order.ErrInvalid] if the draft is not
 // valid, and else [ErrNotAccepted]: at once while the broker is away or takes no messages, and in any case

@@ -98,22 +98,11 @@ func (p *Placer) Handle(ctx context.Context, batch []amqp.Message) ([]amqp.Outco
 		}
 		for n, placement := range placed {
 			i, d, err := asked.index[n], asked.drafts[n], placement.Err
-			outcomes[i] = amqp.Done()
-			switch {
-			case err == nil && placement.Repeated:
-				counts[placementRepeated]++
-			case err == nil:
-				counts[placementPlaced]++
-			case errors.Is(err, order.ErrOutOfStock), errors.Is(err, order.ErrUnknownSKU):
-				counts[placementRefused]++ // and told by the transaction that found it
-			case errors.Is(err, order.ErrConflict), errors.Is(err, order.ErrInvalid):
+			if errors.Is(err, order.ErrConflict) || errors.Is(err, order.ErrInvalid) {
 				refused.add(i, d, err)
-			case errors.Is(err, order.ErrUnavailable):
-				outcomes[i] = amqp.Defer(time.Second) // somebody holds it, and it is not to blame
-			default:
-				outcomes[i] = amqp.Retry(fmt.Errorf("order %s: %w", d.ID, err))
-				counts[placementFailed]++
+				continue
 			}
+			outcomes[i] = placementOutcome(d.ID, placement, counts)
 		}
 	}
 	if len(refused.drafts) > 0 {
@@ -132,6 +121,24 @@ func (p *Placer) Handle(ctx context.Context, batch []amqp.Message) ([]amqp.Outco
 	}
 	p.Metrics.placements(counts)
 	return outcomes, nil
+}
+
+// placementOutcome is the outcome for an order that need not be refused any more, and counts it.
+func placementOutcome(id string, p order.Placement, counts map[string]int) amqp.Outcome {
+	switch {
+	case p.Err == nil && p.Repeated:
+		counts[placementRepeated]++
+	case p.Err == nil:
+		counts[placementPlaced]++
+	case errors.Is(p.Err, order.ErrOutOfStock), errors.Is(p.Err, order.ErrUnknownSKU):
+		counts[placementRefused]++ // and told by the transaction that found it
+	case errors.Is(p.Err, order.ErrUnavailable):
+		return amqp.Defer(time.Second) // somebody holds what it needs, and it is not to blame
+	default:
+		counts[placementFailed]++
+		return amqp.Retry(fmt.Errorf("order %s: %w", id, p.Err))
+	}
+	return amqp.Done()
 }
 
 // requests are some of a batch's messages.

@@ -21,37 +21,49 @@ const maxPlaceLines = 10_000
 // Place places the drafts.
 func (s *Store) Place(ctx context.Context, drafts []order.Draft) ([]order.Placement, error) {
 	placed := make([]order.Placement, len(drafts))
-	batches, first := split(drafts)
-	for _, batch := range batches {
-		err := settle(batch, func(batch []int) error {
-			return s.placeBatch(ctx, drafts, batch, placed)
-		}, func(i int, err error) {
-			placed[i].Err = err
-		})
-		if err != nil {
-			return nil, err
-		}
+	todo := make([]int, len(drafts))
+	for i := range drafts {
+		todo[i] = i
 	}
-	for i, d := range drafts {
-		switch j := first[d.ID]; {
-		case i == j:
-		case placed[j].Err == nil && d.Hash() != drafts[j].Hash():
-			placed[i].Err = otherContent(d.ID)
-		default:
-			placed[i] = placed[j]
-			placed[i].Repeated = placed[i].Err == nil
+	for len(todo) > 0 {
+		batches, first := split(drafts, todo)
+		for _, batch := range batches {
+			err := settle(batch, func(batch []int) error {
+				return s.placeBatch(ctx, drafts, batch, placed)
+			}, func(i int, err error) {
+				placed[i].Err = err
+			})
+			if err != nil {
+				return nil, err
+			}
 		}
+		var left []int
+		for _, i := range todo {
+			d, j := drafts[i], first[drafts[i].ID]
+			switch {
+			case i == j:
+			case d.Hash() == drafts[j].Hash():
+				placed[i] = placed[j]
+				placed[i].Repeated = placed[i].Err == nil
+			case placed[j].Err == nil:
+				placed[i].Err = otherContent(d.ID)
+			default:
+				left = append(left, i) // the id may be its own yet
+			}
+		}
+		todo = left
 	}
 	return placed, nil
 }
 
-// split divides drafts, by their indexes, into batches for one transaction each. It leaves out all but
-// the first with the same id.
-func split(drafts []order.Draft) (batches [][]int, first map[string]int) {
-	first = make(map[string]int, len(drafts))
+// split divides those drafts that are still to do, by their indexes, into batches for one transaction each.
+// It leaves out all but the first with the same id.
+func split(drafts []order.Draft, todo []int) (batches [][]int, first map[string]int) {
+	first = make(map[string]int, len(todo))
 	var batch []int
 	lines := 0
-	for i, d := range drafts {
+	for _, i := range todo {
+		d := drafts[i]
 		if _, again := first[d.ID]; again {
 			continue
 		}

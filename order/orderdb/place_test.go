@@ -143,11 +143,14 @@ func TestPlaceAll(t *testing.T) {
 	s.setStock(2, "hot")
 	s.setStock(100, "cold")
 	s.place(draft("known", "cold"))
+	s.place(draft("old", "cold"))
 	wrong := draft("wrong", "cold")
 	wrong.Lines[0].Quantity = -1
 	drafts := []order.Draft{
 		draft("z", "hot"), wrong, draft("known", "cold"), draft("m", "hot"), draft("a", "hot"), draft("b", "cold"),
 		draft("b", "cold"), draft("b", "hot"), draft("known", "hot"), draft("none", "nothing"), draft("a", "hot"),
+		// One that is refused does not stand for another with its id.
+		draft("none", "cold"), draft("none", "cold", "cold"), draft("old", "hot"), draft("old", "cold"),
 	}
 	got, err := s.PlaceAll(t.Context(), drafts)
 	if err != nil {
@@ -169,12 +172,13 @@ func TestPlaceAll(t *testing.T) {
 		}
 	}
 	want := []string{"z placed", "wrong invalid", "known repeated", "m placed", "a out of stock", "b placed",
-		"b repeated", "b conflict", "known conflict", "none unknown sku", "a out of stock"}
+		"b repeated", "b conflict", "known conflict", "none unknown sku", "a out of stock",
+		"none placed", "none conflict", "old conflict", "old repeated"}
 	if diff := cmp.Diff(want, answers); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	s.wantStock("hot", 0, 2, 0)
-	s.wantStock("cold", 98, 2, 0)
+	s.wantStock("cold", 96, 4, 0)
 }
 
 // An order that the database refuses does not keep the others of its batch from being placed.
