@@ -168,6 +168,7 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 		cause:   errors.New("not connected yet"),
 		changed: make(chan struct{}),
 	}
+	cfg.Metrics.connection(cfg.Name)
 	c.cfg.Logger = cfg.Logger.With("connection", cfg.Name)
 	go c.supervise(ctx)
 	return c, nil

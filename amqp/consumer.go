@@ -160,6 +160,7 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
+	cfg.Metrics.consumer(cfg.Kind)
 	c := &Consumer{cfg: cfg, outage: &outage{logger: cfg.Logger, count: cfg.Metrics.Outages.WithLabelValues(cfg.Kind)}}
 	for range cfg.Workers {
 		c.workers = append(c.workers, &worker{cfg: cfg, outage: c.outage})
@@ -171,6 +172,9 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 // finishes what it has taken and returns nil. It fails only where going on is senseless: with a
 // [*MismatchError] when a queue that was lost cannot be declared as it should be.
 func (c *Consumer) Run(ctx context.Context) error {
+	workers := c.cfg.Metrics.Workers.WithLabelValues(c.cfg.Kind)
+	workers.Add(float64(len(c.workers)))
+	defer workers.Sub(float64(len(c.workers)))
 	group, ctx := errgroup.WithContext(ctx)
 	for _, w := range c.workers {
 		group.Go(func() error { return w.run(ctx) })

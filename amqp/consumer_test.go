@@ -691,6 +691,9 @@ func TestConsumerBuriesWhatCannotBePublishedAgain(t *testing.T) {
 	if letter.MessageId != "huge" || letter.Headers["filler"] != filler || string(letter.Body) != "body" {
 		t.Errorf("the letter is not the message: %s, %d headers", letter.MessageId, len(letter.Headers))
 	}
+	if got := testutil.ToFloat64(b.metrics.DeadLetters.WithLabelValues(kind, "rejected")); got != 1 {
+		t.Errorf("%v rejected letters counted", got)
+	}
 	b.publish(numbered(10)...)
 	eventually(t, "the queue is empty", func() bool { return b.depth(b.topology.DueQueue(kind)) == 0 })
 }

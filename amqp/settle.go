@@ -37,6 +37,12 @@ type followUp struct {
 // settle has a batch handled and acts on the outcomes. An error ends the subscription, and the broker
 // delivers again what was not acknowledged.
 func (s *subscription) settle(finish context.Context, batch []amqp091.Delivery) error {
+	busy := s.cfg.Metrics.WorkersBusy.WithLabelValues(s.cfg.Kind)
+	busy.Inc()
+	defer busy.Dec()
+	if age, known := s.age(batch); known {
+		s.cfg.Metrics.DueAge.WithLabelValues(s.cfg.Kind).Set(age.Seconds())
+	}
 	messages := make([]Message, len(batch))
 	for i, delivery := range batch {
 		messages[i] = received(delivery)
@@ -201,6 +207,9 @@ func (s *subscription) followUp(ctx context.Context) error {
 		f := due[i]
 		if err == nil {
 			s.count(f.verb)
+			if reason, _ := f.publish.Headers[HeaderReason].(string); f.verb == verbDead {
+				s.countDead(reason)
+			}
 			lost = cmp.Or(lost, s.acked(s.channel.Ack(f.tag, false)))
 			continue
 		}
@@ -246,6 +255,7 @@ func (s *subscription) rejectInvalid() error {
 		}
 		s.cfg.Logger.Error("a message is buried as it came", "message_id", f.publish.ID, "outcome", f.verb, "error", f.invalid)
 		s.count(verbDead)
+		s.countDead(reasonRejected)
 		if err := s.acked(s.channel.Reject(f.tag, false)); err != nil {
 			return err
 		}
@@ -256,4 +266,8 @@ func (s *subscription) rejectInvalid() error {
 
 func (s *subscription) count(v verb) {
 	s.cfg.Metrics.Handled.WithLabelValues(s.cfg.Kind, string(v)).Inc()
+}
+
+func (s *subscription) countDead(reason string) {
+	s.cfg.Metrics.DeadLetters.WithLabelValues(s.cfg.Kind, reason).Inc()
 }

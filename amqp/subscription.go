@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -130,4 +131,30 @@ func (s *subscription) take(first amqp091.Delivery) []amqp091.Delivery {
 		}
 	}
 	return batch
+}
+
+// age is how long ago the oldest of a batch became due, as far as that is known of any. The clocks are
+// several, so it is never less than zero.
+func (s *subscription) age(batch []amqp091.Delivery) (age time.Duration, known bool) {
+	for _, delivery := range batch {
+		if since := s.dueSince(delivery); !since.IsZero() {
+			age, known = max(age, time.Since(since)), true
+		}
+	}
+	return age, known
+}
+
+// dueSince is when the rung that a message comes from let it go, by the broker's clock and in whole
+// seconds; of one that comes from none, when it was made; zero when neither is known. An x-death that
+// names no rung of this topology is not believed: brokers before 4.0 take over what a client writes.
+func (s *subscription) dueSince(delivery amqp091.Delivery) time.Time {
+	if deaths, _ := delivery.Headers["x-death"].([]any); len(deaths) > 0 {
+		last, _ := deaths[0].(amqp091.Table)
+		queue, _ := last["queue"].(string)
+		at, _ := last["time"].(time.Time)
+		if strings.HasPrefix(queue, s.cfg.Topology.name("delay.")) && !at.IsZero() {
+			return at
+		}
+	}
+	return delivery.Timestamp
 }

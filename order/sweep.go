@@ -7,20 +7,24 @@ import (
 	"time"
 )
 
+// SweepGrace is how late a timer may be before a sweep does its work, unless that says otherwise.
+const SweepGrace = 30 * time.Second
+
 // Sweep expires the overdue orders whose timer did not come. Any number may run at once.
 type Sweep struct {
 	Store Store
 	// Every is the time between two rounds. 1 min when zero.
 	Every time.Duration
-	// Grace is how long a timer may be late before the sweep does its work. 30 s when zero.
+	// Grace is how long a timer may be late before the sweep does its work. [SweepGrace] when zero.
 	Grace time.Duration
 	// Batch is how many orders are expired at once. 200 when zero.
 	Batch int
 	// Logger is slog.Default when nil.
 	Logger *slog.Logger
-	// OnExpired, if set, is told how many orders a batch has expired. Many are a sign of lost timers,
-	// but only while the broker is up and no timers wait in the due queue.
-	OnExpired func(n int)
+	// OnRound, if set, is told of each round of Run, also of one that ended early: what it has expired
+	// is expired. Many expired orders are a sign of lost timers, but only while the broker is up and no
+	// timers wait in the due queue. A round that the end of Run cut short has the context's error.
+	OnRound func(took time.Duration, sum Summary, err error)
 }
 
 // Summary is what one round of the sweep found and did.
@@ -46,7 +50,12 @@ func (s *Sweep) Run(ctx context.Context) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		switch sum, err := s.Once(ctx); {
+		began := time.Now()
+		sum, err := s.Once(ctx)
+		if s.OnRound != nil {
+			s.OnRound(time.Since(began), sum, err)
+		}
+		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
@@ -67,7 +76,7 @@ func (s *Sweep) Run(ctx context.Context) error {
 func (s *Sweep) Once(ctx context.Context) (Summary, error) {
 	grace, batch := s.Grace, s.Batch
 	if grace <= 0 {
-		grace = 30 * time.Second
+		grace = SweepGrace
 	}
 	if batch <= 0 {
 		batch = 200
@@ -96,18 +105,13 @@ func (s *Sweep) Once(ctx context.Context) (Summary, error) {
 		if err != nil {
 			return sum, err
 		}
-		expired := 0
 		for _, e := range expiries.Orders {
 			switch e.Outcome {
 			case OutcomeExpired:
-				expired++
+				sum.Expired++
 			case OutcomeFailed:
 				sum.Failed++
 			}
-		}
-		sum.Expired += expired
-		if expired > 0 && s.OnExpired != nil {
-			s.OnExpired(expired)
 		}
 		if len(overdue) < batch {
 			return sum, nil

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,6 +26,7 @@ func (s *overdueOnce) Paused(context.Context) (bool, error) { return false, nil 
 
 func (s *overdueOnce) Overdue(context.Context, time.Duration, order.Cursor, int) ([]order.Overdue, error) {
 	s.asked = append(s.asked, time.Now())
+	time.Sleep(time.Second)
 	switch {
 	case len(s.asked) == 1:
 		return nil, order.ErrUnavailable
@@ -42,7 +45,13 @@ func TestSweepGoesOnAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		var store overdueOnce
-		sweep := order.Sweep{Store: &store, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		var told []string
+		sweep := order.Sweep{
+			Store: &store, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			OnRound: func(took time.Duration, sum order.Summary, err error) {
+				told = append(told, fmt.Sprint(took, sum.Expired, err))
+			},
+		}
 		ctx, stop := context.WithTimeout(t.Context(), 150*time.Second)
 		defer stop()
 		begin := time.Now()
@@ -51,6 +60,10 @@ func TestSweepGoesOnAfterAnError(t *testing.T) {
 		}
 		if len(store.asked) != 3 || store.asked[2].Sub(begin) != 2*time.Minute || len(store.expired) != 1 {
 			t.Errorf("asked at %v, expired %v", store.asked, store.expired)
+		}
+		want := []string{"1s 0 database unavailable", "1s 1 <nil>", "1s 0 <nil>"}
+		if !slices.Equal(told, want) {
+			t.Errorf("it told of the rounds %q, want %q", told, want)
 		}
 		if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "database unavailable") {
 			t.Errorf("the log says:\n%s", got)

@@ -19,6 +19,7 @@ import (
 type batch struct {
 	ids   []int64
 	since time.Time // the lease began no earlier
+	began time.Time // its round
 	full  bool      // there may be more
 }
 
@@ -71,9 +72,10 @@ func (r *Relay) claim(ctx context.Context, from, below int64, limit int) (*batch
 
 // row is one on its way.
 type row struct {
-	id  int64
-	out amqp.Publishing
-	err error // why it cannot be published, or what came of it
+	id    int64
+	out   amqp.Publishing
+	timer bool  // it has a deadline
+	err   error // why it cannot be published, or what came of it
 }
 
 // read gets what is in the claimed rows. What remains of a timer is told by the database, and counts
@@ -107,7 +109,7 @@ func (r *Relay) read(ctx context.Context, b *batch) ([]row, error) {
 			}
 		}
 		m.out.Exchange = exchange.String
-		if remaining.Valid {
+		if m.timer = remaining.Valid; m.timer {
 			left := microseconds(remaining.Int64) - time.Since(asOf)
 			step := r.cfg.Topology.Ladder.Step(time.Duration(window.Int64)*time.Millisecond, left)
 			m.out.Exchange, m.out.Expiration = r.cfg.Topology.Delay(step.Rung), step.Expiration

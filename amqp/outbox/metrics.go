@@ -14,6 +14,8 @@ type Metrics struct {
 	// Relayed counts rows by what became of them: confirmed, unroutable and invalid (both set aside),
 	// refused, unconfirmed, and held because the queue did not answer others (these three try again).
 	Relayed *prometheus.CounterVec
+	// Timers counts the rows with a deadline that were confirmed.
+	Timers prometheus.Counter
 	// Rows, SetAside and Oldest (in seconds) are the [Backlog], as of the last minute.
 	Rows, SetAside, Oldest prometheus.Gauge
 }
@@ -24,14 +26,21 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return f.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
-	return &Metrics{
+	m := &Metrics{
 		Relayed: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "lapse_outbox_relayed_total", Help: "Rows of the outbox that were handled, by result.",
 		}, []string{"result"}),
+		Timers: f.NewCounter(prometheus.CounterOpts{
+			Name: "lapse_timers_published_total", Help: "Rows of the outbox with a deadline that the broker has confirmed.",
+		}),
 		Rows:     gauge("lapse_outbox_rows", "Rows in the outbox, counted up to 100,000."),
 		SetAside: gauge("lapse_outbox_set_aside_rows", "Rows in the outbox that can not be routed or published."),
 		Oldest:   gauge("lapse_outbox_oldest_seconds", "Age of the oldest row that is not set aside."),
 	}
+	for _, err := range []error{nil, amqp.ErrUnroutable, amqp.ErrInvalid, amqp.ErrRefused, errHeld, amqp.ErrUnconfirmed} {
+		m.Relayed.WithLabelValues(result(err))
+	}
+	return m
 }
 
 func (m *Metrics) set(b Backlog) {
@@ -44,6 +53,9 @@ func (m *Metrics) count(rows []row) {
 	counts := map[string]int{}
 	for _, row := range rows {
 		counts[result(row.err)]++
+		if row.timer && row.err == nil {
+			m.Timers.Inc()
+		}
 	}
 	for result, n := range counts {
 		m.Relayed.WithLabelValues(result).Add(float64(n))

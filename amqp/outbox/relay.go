@@ -40,6 +40,12 @@ type RelayConfig struct {
 	Poll time.Duration
 	// Metrics counts. Private ones when nil.
 	Metrics *Metrics
+	// OnRound, if set, is told of each round: a look at the outbox and, if rows were found, their way to
+	// the broker and out of the outbox. A round that found nothing went well; one fails when the database
+	// does not answer, or when the broker is away, takes nothing, or confirms nothing. What the broker says
+	// of single rows is no failure of the round. It may be called by several goroutines at once, and has
+	// to be quick.
+	OnRound func(took time.Duration, err error)
 	// Logger is told when a queue or the database does not answer or does again, and of rows set aside.
 	// slog.Default() when nil.
 	Logger *slog.Logger
@@ -61,6 +67,9 @@ const (
 	silencePause = time.Second
 )
 
+// errSilent is why a round failed of whose rows none was answered.
+var errSilent = errors.New("the broker confirmed none of the rows")
+
 // Relay publishes what is in the outbox. Any number of them may work on one outbox, in any number of
 // processes.
 //
@@ -81,6 +90,7 @@ type Relay struct {
 	mu     sync.Mutex
 	pause  *backoff.ExponentialBackOff // between tries while the database is away
 	dbAway bool
+	denied time.Time     // when a round was last told of as failed because the publisher is not ready
 	hot    bool          // there may be rows to claim
 	looked time.Time     // at the outbox, at rest,
 	poll   time.Duration // and after that long again
@@ -113,6 +123,9 @@ func NewRelay(db *gorm.DB, pub Publisher, cfg RelayConfig) *Relay {
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
+	}
+	if cfg.OnRound == nil {
+		cfg.OnRound = func(time.Duration, error) {}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -151,7 +164,11 @@ func (r *Relay) Run(ctx context.Context) error {
 				if b == nil {
 					return
 				}
-				r.relay(ctx, b)
+				err := r.relay(ctx, b)
+				r.cfg.OnRound(time.Since(b.began), err)
+				if errors.Is(err, errSilent) {
+					sleep(ctx, silencePause, nil)
+				}
 			}
 		})
 	}
@@ -165,9 +182,11 @@ func (r *Relay) next(ctx context.Context) *batch {
 	defer r.mu.Unlock()
 	for ctx.Err() == nil {
 		limit := r.cfg.Batch
-		if r.pub.Ready() != nil {
+		denial := r.pub.Ready()
+		if denial != nil {
 			limit = 0
 		}
+		began := time.Now()
 		b, err := r.find(ctx, limit)
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -177,6 +196,7 @@ func (r *Relay) next(ctx context.Context) *batch {
 				r.cfg.Logger.Warn("the outbox cannot be read", "error", err)
 			}
 			r.dbAway = true
+			r.cfg.OnRound(time.Since(began), err)
 			sleep(ctx, r.pause.NextBackOff(), nil)
 			continue
 		case r.dbAway:
@@ -186,10 +206,21 @@ func (r *Relay) next(ctx context.Context) *batch {
 		}
 		switch {
 		case b != nil:
+			b.began = began
 			return b
-		case limit == 0:
+		case denial != nil:
+			// It is asked ten times a second; that is no reason to tell of it as often.
+			if time.Since(r.denied) >= r.cfg.Poll {
+				r.denied = time.Now()
+				r.cfg.OnRound(time.Since(began), denial)
+			}
 			sleep(ctx, readyPoll, nil)
-		case !r.hot && !r.scan.on:
+			continue
+		}
+		if !r.looked.Before(began) {
+			r.cfg.OnRound(time.Since(began), nil)
+		}
+		if !r.hot && !r.scan.on {
 			r.hot = sleep(ctx, time.Until(r.looked.Add(r.poll)), r.wake)
 		}
 	}
@@ -270,8 +301,9 @@ func (r *Relay) look(ctx context.Context) error {
 	return nil
 }
 
-// relay publishes a batch. What it has begun it finishes after ctx has ended, for a short while.
-func (r *Relay) relay(ctx context.Context, b *batch) {
+// relay publishes a batch. What it has begun it finishes after ctx has ended, for a short while. What it
+// could not do it has logged.
+func (r *Relay) relay(ctx context.Context, b *batch) error {
 	publishCtx, cancel := finishing(ctx, time.Now().Add(r.cfg.Lease/3))
 	defer cancel()
 	var rows []row
@@ -281,7 +313,7 @@ func (r *Relay) relay(ctx context.Context, b *batch) {
 	})
 	if err != nil {
 		r.cfg.Logger.Warn("rows of the outbox wait until their claim is over", "error", err, "rows", len(b.ids))
-		return
+		return err
 	}
 	r.publish(publishCtx, rows)
 	r.cfg.Metrics.count(rows)
@@ -290,12 +322,13 @@ func (r *Relay) relay(ctx context.Context, b *batch) {
 	// After the lease they may be another relay's.
 	settleCtx, cancel := finishing(ctx, b.since.Add(r.cfg.Lease))
 	defer cancel()
-	if err := insist(settleCtx, func() error { return r.settle(settleCtx, rows) }); err != nil {
+	if err = insist(settleCtx, func() error { return r.settle(settleCtx, rows) }); err != nil {
 		r.cfg.Logger.Warn("rows of the outbox will be sent again", "error", err, "rows", len(rows))
 	}
 	if silence(rows) {
-		sleep(ctx, silencePause, nil)
+		err = errors.Join(err, errSilent)
 	}
+	return err
 }
 
 // insist tries until it succeeds or ctx ends, and returns the last error.

@@ -114,7 +114,7 @@ func (c *Checkout) PlaceIn(tx *gorm.DB, d order.Draft) (order.Order, error) {
 func (c *Checkout) Sweeper() *order.Sweep {
 	return &order.Sweep{
 		Store: c.store, Every: c.cfg.SweepEvery, Grace: c.cfg.SweepGrace, Batch: c.cfg.Batch, Logger: c.cfg.Logger,
-		OnExpired: func(n int) { c.metrics.swept.Add(float64(n)) },
+		OnRound: c.metrics.sweepRound,
 	}
 }
 

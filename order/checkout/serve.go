@@ -158,7 +158,7 @@ func (c *Checkout) transport(ctx context.Context, broker amqp.Config, roles []Ro
 	ready = append(ready, publishing.Ready)
 	if slices.Contains(roles, Relay) {
 		relay := outbox.NewRelay(c.db, publisher, outbox.RelayConfig{
-			Topology: c.topology, Metrics: c.metrics.outbox, Logger: c.cfg.Logger,
+			Topology: c.topology, Metrics: c.metrics.outbox, OnRound: c.metrics.relayRound, Logger: c.cfg.Logger,
 		})
 		c.relay.Store(relay)
 		defer c.relay.Store(nil)

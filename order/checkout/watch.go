@@ -1,14 +1,134 @@
 package checkout
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
 
 	"github.com/lapse-go/lapse/amqp"
+	"github.com/lapse-go/lapse/order"
 )
 
-// watch looks after what no loop tells of itself, until ctx ends. conn is nil in a process that consumes
-// nothing.
-func (c *Checkout) watch(ctx context.Context, _ *amqp.Conn) error {
-	<-ctx.Done()
-	return ctx.Err()
+const (
+	// watchEvery is how often everything is measured that nothing else tells.
+	watchEvery = 5 * time.Second
+	// watchWait bounds each measurement.
+	watchWait = 4 * time.Second
+	// overdueCounted is how many overdue orders are counted. More would say no more.
+	overdueCounted = 1000
+	// silentPause is the longest that a broker which is there, but does not answer, is left alone: each
+	// question that it does not answer occupies a channel until it does.
+	silentPause = 10 * time.Minute
+)
+
+// watch measures, until ctx ends, whether expiry is paused, which orders are overdue, and, unless conn is
+// nil, how much waits in each queue. What cannot be measured it removes from the metrics, and goes on
+// with the rest.
+func (c *Checkout) watch(ctx context.Context, conn *amqp.Conn) error {
+	parts := []func(context.Context) error{c.watchPause, c.watchOverdue}
+	if conn != nil {
+		parts = append(parts, c.depths(conn))
+	}
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for failing := false; ; {
+		began := time.Now()
+		err := measure(ctx, parts)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		c.metrics.loops.round("watch", time.Since(began), err)
+		switch {
+		case err != nil && !failing:
+			c.cfg.Logger.Warn("some metrics are missing, because they cannot be measured", "error", err)
+		case err == nil && failing:
+			c.cfg.Logger.Info("all metrics can be measured again")
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// measure does all parts side by side, so that none is held up by another.
+func measure(ctx context.Context, parts []func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, watchWait)
+	defer cancel()
+	errs := make([]error, len(parts))
+	var all sync.WaitGroup
+	for i, part := range parts {
+		all.Go(func() { errs[i] = part(ctx) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (c *Checkout) watchPause(ctx context.Context) error {
+	m := c.metrics.watch
+	paused, err := c.store.Paused(ctx)
+	if err != nil {
+		m.paused.Reset()
+		return err
+	}
+	value := 0.0
+	if paused {
+		value = 1
+	}
+	m.paused.WithLabelValues().Set(value)
+	return nil
+}
+
+func (c *Checkout) watchOverdue(ctx context.Context) error {
+	m := c.metrics.watch
+	overdue, err := c.store.Overdue(ctx, cmp.Or(c.cfg.SweepGrace, order.SweepGrace), order.Cursor{}, overdueCounted)
+	if err != nil {
+		m.overdue.Reset()
+		m.oldest.Reset()
+		return err
+	}
+	oldest := time.Duration(0)
+	if len(overdue) > 0 {
+		oldest = overdue[0].Late
+	}
+	m.overdue.WithLabelValues().Set(float64(len(overdue)))
+	m.oldest.WithLabelValues().Set(oldest.Seconds())
+	return nil
+}
+
+// depths measures how much waits in each queue.
+func (c *Checkout) depths(conn *amqp.Conn) func(context.Context) error {
+	m := c.metrics.watch
+	var silence error // while the broker is left alone
+	var until time.Time
+	pause := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(watchEvery), backoff.WithMaxInterval(silentPause), backoff.WithMaxElapsedTime(0))
+	return func(ctx context.Context) error {
+		if silence != nil && time.Now().Before(until) && conn.Ready() == nil {
+			return silence
+		}
+		depths, err := c.topology.Depths(ctx, conn)
+		if silence = nil; err != nil {
+			m.depth.Reset()
+			if conn.Ready() == nil {
+				silence, until = err, time.Now().Add(pause.NextBackOff())
+			}
+		} else {
+			pause.Reset()
+		}
+		for _, d := range depths {
+			if d.Missing {
+				m.depth.DeleteLabelValues(d.Queue, d.Role)
+			} else {
+				m.depth.WithLabelValues(d.Queue, d.Role).Set(float64(d.Messages))
+			}
+		}
+		return err
+	}
 }

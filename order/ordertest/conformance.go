@@ -323,9 +323,8 @@ func testContended(t *testing.T, s Subject) {
 
 func testSweep(t *testing.T, s Subject) {
 	ids := plantPoison(t, s)
-	told := 0
 	sweep := sweep(s.Store)
-	sweep.Batch, sweep.OnExpired = 7, func(n int) { told += n }
+	sweep.Batch = 7
 	for _, want := range []order.Summary{
 		{Found: len(ids), Expired: len(ids) - 1, Failed: 1},
 		{Found: 1, Failed: 1},
@@ -334,9 +333,6 @@ func testSweep(t *testing.T, s Subject) {
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("the sweep said %v (-want +got):\n%s", err, diff)
 		}
-	}
-	if told != len(ids)-1 {
-		t.Errorf("the sweep told of %d orders", told)
 	}
 }
 
