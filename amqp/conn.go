@@ -80,8 +80,9 @@ func (cfg Config) Validate() error {
 
 // A node is one URI, parsed.
 type node struct {
-	uri  string
-	name string // the URI without its password
+	uri   string
+	name  string // the URI without its password
+	vhost string
 }
 
 func (cfg Config) nodes() ([]node, error) {
@@ -95,34 +96,35 @@ func (cfg Config) nodes() ([]node, error) {
 	}
 	nodes := make([]node, len(cfg.URIs))
 	for i, uri := range cfg.URIs {
-		name, err := parseURI(uri)
+		n, err := parseURI(uri)
 		if err != nil {
 			return nil, fmt.Errorf("broker URI %d of %d: %w", i+1, len(cfg.URIs), err)
 		}
-		nodes[i] = node{uri, name}
+		nodes[i] = n
 	}
 	return nodes, nil
 }
 
-// parseURI returns the URI without its password. The parser's own errors quote pieces of the URI,
+// parseURI returns what is to be known of the URI. The parser's own errors quote pieces of the URI,
 // and a password with an unescaped character can be any of them, so none is passed on.
-func parseURI(text string) (string, error) {
+func parseURI(text string) (node, error) {
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found || scheme != "amqp" && scheme != "amqps" {
-		return "", errors.New("it has to begin with amqp:// or amqps://")
+		return node{}, errors.New("it has to begin with amqp:// or amqps://")
 	}
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 && strings.ContainsAny(rest[end:], "@#") {
-		return "", errors.New("there is an @ or # after the host: in a user, password or vhost, special characters are written as %40, %2F and so on")
+		return node{}, errors.New("there is an @ or # after the host: in a user, password or vhost, special characters are written as %40, %2F and so on")
 	}
 	uri, err := amqp091.ParseURI(text)
 	if err != nil {
-		return "", errors.New("it cannot be parsed: it has to look like amqp://user:password@host:5672/vhost, with special characters in a user, password or vhost written as %40, %2F and so on")
+		return node{}, errors.New("it cannot be parsed: it has to look like amqp://user:password@host:5672/vhost, with special characters in a user, password or vhost written as %40, %2F and so on")
 	}
 	if uri.Port < 1 || uri.Port > 65535 {
-		return "", errors.New("its port has to be from 1 to 65535")
+		return node{}, errors.New("its port has to be from 1 to 65535")
 	}
-	return fmt.Sprintf("%s://%s@%s (vhost %q)", uri.Scheme, uri.Username,
-		net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port)), uri.Vhost), nil
+	name := fmt.Sprintf("%s://%s@%s (vhost %q)", uri.Scheme, uri.Username,
+		net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port)), uri.Vhost)
+	return node{text, name, uri.Vhost}, nil
 }
 
 // Conn is one connection to the broker that is dialled again whenever it is lost. Publishers and
@@ -222,6 +224,22 @@ func (c *Conn) Ready() error {
 	}
 	return nil
 }
+
+// Server is the product and version that the broker says it is, for instance "RabbitMQ" and "3.10.8".
+// Both are empty while there is no connection.
+func (c *Conn) Server() (product, version string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link == nil {
+		return "", ""
+	}
+	product, _ = c.link.Properties["product"].(string)
+	version, _ = c.link.Properties["version"].(string)
+	return product, version
+}
+
+// Vhost is the one that the URIs name; the first does if they differ.
+func (c *Conn) Vhost() string { return c.nodes[0].vhost }
 
 // Blocked is true while the broker blocks publishing on the connection, because it is short of
 // memory or disk (https://www.rabbitmq.com/docs/connection-blocked).

@@ -217,29 +217,56 @@ func (t Topology) Declare(ctx context.Context, conn *Conn) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
-	o := t.Objects()
+	if err := run(ctx, conn, t.Objects().declarations()); err != nil {
+		return fmt.Errorf("declare topology: %w", err)
+	}
+	return nil
+}
+
+// Apply makes every exchange, queue and binding that is missing, like [Topology.Declare], but goes on
+// past those that exist with other properties, and returns what it found of these. It changes nothing
+// that exists.
+func (t Topology) Apply(ctx context.Context, conn *Conn) ([]*MismatchError, error) {
+	if err := t.Validate(); err != nil {
+		return nil, err
+	}
+	var mismatches []*MismatchError
+	for _, declare := range t.Objects().declarations() {
+		err := run(ctx, conn, []step{declare}) // each on a channel of its own, because a mismatch closes it
+		if m := (*MismatchError)(nil); errors.As(err, &m) {
+			mismatches = append(mismatches, m)
+		} else if err != nil {
+			return mismatches, fmt.Errorf("apply topology: %w", err)
+		}
+	}
+	return mismatches, nil
+}
+
+// declarations make the objects, in order.
+func (o Objects) declarations() []step {
 	var steps []step
 	for _, e := range o.Exchanges {
-		steps = append(steps, func(ch *amqp091.Channel) error {
-			err := ch.ExchangeDeclare(e.Name, e.Kind, true, false, false, false, e.Arguments)
-			return mismatch(err, fmt.Sprintf("exchange %q", e.Name), e.Arguments)
-		})
+		steps = append(steps, e.declare)
 	}
 	for _, q := range o.Queues {
-		steps = append(steps, func(ch *amqp091.Channel) error {
-			_, err := ch.QueueDeclare(q.Name, true, false, false, false, q.Arguments)
-			return mismatch(err, fmt.Sprintf("queue %q", q.Name), q.Arguments)
-		})
+		steps = append(steps, q.declare)
 	}
 	for _, b := range o.Bindings {
 		steps = append(steps, func(ch *amqp091.Channel) error {
 			return ch.QueueBind(b.Queue, b.Key, b.Exchange, false, nil)
 		})
 	}
-	if err := run(ctx, conn, steps); err != nil {
-		return fmt.Errorf("declare topology: %w", err)
-	}
-	return nil
+	return steps
+}
+
+func (e Exchange) declare(ch *amqp091.Channel) error {
+	err := ch.ExchangeDeclare(e.Name, e.Kind, true, false, false, false, e.Arguments)
+	return mismatch(err, fmt.Sprintf("exchange %q", e.Name), e.Arguments)
+}
+
+func (q Queue) declare(ch *amqp091.Channel) error {
+	_, err := ch.QueueDeclare(q.Name, true, false, false, false, q.Arguments)
+	return mismatch(err, fmt.Sprintf("queue %q", q.Name), q.Arguments)
 }
 
 // Delete removes every exchange and queue of the topology with all messages in them. It is meant

@@ -2,6 +2,7 @@ package amqptest
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +16,8 @@ import (
 // Node is a RabbitMQ node of the test's own, to be broken as it likes.
 type Node struct {
 	*server
-	ctl []string // reaches the node while it runs
+	ctl        []string // reaches the node while it runs
+	management int      // port of the management API, 0 without that plugin
 }
 
 // NewNode starts a node with a folder and ports of its own: Debian's rabbitmq-server, or the one that
@@ -25,27 +27,60 @@ type Node struct {
 // come to use it.)
 func NewNode(t testing.TB) *Node {
 	t.Helper()
-	n := &Node{server: newServer(t)}
-	n.answers = func() error {
-		connection, err := amqp091.Dial(n.URL())
-		if err != nil {
-			return err
-		}
-		return connection.Close()
-	}
+	return newNode(t, 0)
+}
+
+// NewManagedNode starts a node like [NewNode] does, with the management plugin.
+func NewManagedNode(t testing.TB) *Node {
+	t.Helper()
+	return newNode(t, freePort(t))
+}
+
+func newNode(t testing.TB, management int) *Node {
+	t.Helper()
+	n := &Node{server: newServer(t), management: management}
+	n.answers = n.ping
 	if binary := find(t, "LAPSE_RABBITMQ_SERVER", "/usr/lib/rabbitmq/bin/rabbitmq-server"); binary != "" {
 		n.configure(binary)
 	} else {
-		n.contain("rabbitmq-server", 5672, "rabbitmq:4") // as in deploy/dev/compose.yaml
+		run := []string{"rabbitmq:4"} // as in deploy/dev/compose.yaml
+		if management != 0 {
+			run = []string{"--publish", fmt.Sprintf("127.0.0.1:%d:15672", management), "rabbitmq:4-management"}
+		}
+		n.contain("rabbitmq-server", 5672, run...)
 		n.ctl = []string{"docker", "exec", n.container, "rabbitmqctl"}
 	}
 	n.Start()
 	return n
 }
 
+func (n *Node) ping() error {
+	connection, err := amqp091.Dial(n.URL())
+	if err != nil {
+		return err
+	}
+	if err := connection.Close(); err != nil || n.management == 0 {
+		return err
+	}
+	answer, err := http.Get(n.ManagementURL() + "/api/overview")
+	if err != nil {
+		return err
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("the management API answers %s", answer.Status)
+	}
+	return nil
+}
+
 // configure makes the node a child process.
 func (n *Node) configure(binary string) {
 	n.t.Helper()
+	plugins, conf := "[].", "log.console = false"
+	if n.management != 0 {
+		plugins = "[rabbitmq_management]."
+		conf += fmt.Sprintf("\nmanagement.tcp.ip = 127.0.0.1\nmanagement.tcp.port = %d", n.management)
+	}
 	n.command = []string{binary}
 	n.ctl = []string{filepath.Join(filepath.Dir(binary), "rabbitmqctl")}
 	n.env = append(os.Environ(),
@@ -61,9 +96,9 @@ func (n *Node) configure(binary string) {
 		// Nothing of what the machine's own node is told.
 		"RABBITMQ_CONF_ENV_FILE="+filepath.Join(n.dir, "none"),
 		"RABBITMQ_CONFIG_FILES="+filepath.Join(n.dir, "none"),
-		"RABBITMQ_CONFIG_FILE="+n.file("rabbitmq.conf", "log.console = false"),
+		"RABBITMQ_CONFIG_FILE="+n.file("rabbitmq.conf", conf),
 		"RABBITMQ_ADVANCED_CONFIG_FILE="+n.file("advanced.config", "[]."),
-		"RABBITMQ_ENABLED_PLUGINS_FILE="+n.file("enabled_plugins", "[]."),
+		"RABBITMQ_ENABLED_PLUGINS_FILE="+n.file("enabled_plugins", plugins),
 	)
 }
 
@@ -78,6 +113,11 @@ func (n *Node) file(name, text string) string {
 
 // URL is where the node listens, as long as it runs.
 func (n *Node) URL() string { return fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/", n.port) }
+
+// ManagementURL is where the management API of a node made by [NewManagedNode] listens.
+func (n *Node) ManagementURL() string {
+	return fmt.Sprintf("http://guest:guest@127.0.0.1:%d", n.management)
+}
 
 // Ctl runs rabbitmqctl on the node and returns what it prints, for instance
 // Ctl("set_vm_memory_high_watermark", "0").
