@@ -1,0 +1,191 @@
+package web_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pb33f/libopenapi"
+	validator "github.com/pb33f/libopenapi-validator"
+
+	"github.com/lapse-go/lapse/order"
+	"github.com/lapse-go/lapse/order/web"
+)
+
+func (s *service) document() []byte {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), "GET", s.url+"/openapi.json", nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	answer, err := s.http.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "application/openapi+json" {
+		s.t.Fatal(err, answer.Status, answer.Header)
+	}
+	return text
+}
+
+func TestTheDocument(t *testing.T) {
+	s := start(t, nil)
+	text := s.document()
+	checks := documented(t, text)
+	if ok, wrong := checks.ValidateDocument(); !ok {
+		for _, e := range wrong {
+			t.Errorf("%s: %s", e.Message, e.Reason)
+		}
+	}
+	var document struct {
+		Openapi string
+		Paths   map[string]map[string]struct {
+			OperationID, Summary string
+			Security             []map[string][]string
+			Responses            map[string]struct{ Content map[string]any }
+		}
+	}
+	if err := json.Unmarshal(text, &document); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(document.Openapi, "3.1") {
+		t.Errorf("OpenAPI %s", document.Openapi)
+	}
+	var ids []string
+	for path, operations := range document.Paths {
+		for method, op := range operations {
+			ids = append(ids, op.OperationID)
+			if op.Summary == "" {
+				t.Errorf("%s %s has no summary", method, path)
+			}
+			if !strings.HasPrefix(path, "/v1/") {
+				continue
+			}
+			if len(op.Security) != 1 || op.Security[0]["bearer"] == nil {
+				t.Errorf("%s %s: security %v", method, path, op.Security)
+			}
+			for _, status := range []string{"401", "403", "422", "503"} {
+				if op.Responses[status].Content["application/problem+json"] == nil {
+					t.Errorf("%s %s: no problem for %s", method, path, status)
+				}
+			}
+		}
+	}
+	slices.Sort(ids)
+	if want := strings.Fields("cancel-order extend-order extend-orders get-order get-pause get-stock health pause pay-order place-order ready resume set-stock sweep"); !slices.Equal(ids, want) {
+		t.Errorf("operations: %v", ids)
+	}
+	for _, unwanted := range []string{"$schema", "unpkg", "ErrorModel"} {
+		if bytes.Contains(text, []byte(unwanted)) {
+			t.Errorf("the document has %s", unwanted)
+		}
+	}
+}
+
+func documented(t *testing.T, text []byte) validator.Validator {
+	t.Helper()
+	document, err := libopenapi.NewDocument(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks, wrong := validator.NewValidator(document)
+	for _, err := range wrong {
+		t.Error(err)
+	}
+	if len(wrong) > 0 {
+		t.FailNow()
+	}
+	return checks
+}
+
+// checked has each answer compared with the document, and each request that was answered well.
+type checked struct {
+	t     *testing.T
+	by    validator.Validator
+	next  http.RoundTripper
+	count int
+}
+
+func (c *checked) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body []byte
+	if r.Body != nil {
+		var err error
+		if body, err = io.ReadAll(r.Body); err != nil {
+			return nil, err
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	answer, err := c.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(answer.Body)
+	answer.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	c.count++
+	answer.Body = io.NopCloser(bytes.NewReader(text))
+	ok, wrong := c.by.ValidateHttpResponse(r, answer)
+	if ok && answer.StatusCode < 300 {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		_, wrong = c.by.ValidateHttpRequest(r)
+	}
+	for _, e := range wrong {
+		c.t.Errorf("%s %s: %s: %s: %v", r.Method, r.URL, e.Message, e.Reason, e.SchemaValidationErrors)
+	}
+	answer.Body = io.NopCloser(bytes.NewReader(text))
+	return answer, nil
+}
+
+func TestAnswersAreAsDocumented(t *testing.T) {
+	ctx, tokens := t.Context(), make(map[web.Role]string)
+	s := start(t, nil, withTokens(t, tokens))
+	c := &checked{t: t, by: documented(t, s.document()), next: s.http.Transport}
+	s.http.Transport = c
+	s.Client = s.client(tokens[web.Operator])
+	viewer, nobody := s.client(tokens[web.Viewer]), s.client("")
+	ignored := func(_ any, _ error) {}
+
+	_, err := s.Place(ctx, draft("A-1")) // unknown articles
+	wantProblem(t, err, "unknown-sku", 409, order.ErrUnknownSKU)
+	for _, sku := range []string{"kettle", "filter"} {
+		if _, err := s.SetStock(ctx, sku, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := s.placed("A-1")
+	s.placed("A-2")
+	ignored(s.Get(ctx, "A-1"))
+	ignored(s.Get(ctx, "none"))
+	ignored(s.Extend(ctx, "A-1", o.Deadline.Add(time.Hour), order.By{Why: "why not"}))
+	ignored(s.Pay(ctx, "A-1", order.Payment{Reference: "P-1", Amount: o.Total}))
+	ignored(s.Pay(ctx, "A-1", order.Payment{Reference: "P-2"}))
+	ignored(s.Cancel(ctx, "A-2", order.By{Why: "changed his mind"}))
+	ignored(s.Pay(ctx, "A-2", order.Payment{Reference: "P-3"}))
+	ignored(s.Get(ctx, "A-2"))
+	ignored(s.Extend(ctx, "A-2", o.Deadline, order.By{}))
+	ignored(s.ExtendAll(ctx, order.ExtendRequest{Key: "k", More: time.Minute, Tag: "sale"}))
+	ignored(s.ExtendAll(ctx, order.ExtendRequest{Key: "k", More: time.Hour}))
+	ignored(s.Stock(ctx, "kettle", "none"))
+	ignored(s.PlaceAsync(ctx, draft("A-3"))) // without a broker
+	ignored(s.Paused(ctx))
+	ignored(nil, s.Pause(ctx, order.By{Why: "the bank is away"}))
+	ignored(s.Paused(ctx))
+	ignored(s.Sweep(ctx))
+	ignored(nil, s.Resume(ctx, order.By{}))
+	ignored(s.Sweep(ctx))
+	ignored(nil, s.Check(ctx))
+	ignored(viewer.Place(ctx, draft("A-4")))
+	ignored(nobody.Paused(ctx))
+	if c.count < 25 {
+		t.Errorf("only %d answers", c.count)
+	}
+}

@@ -1,0 +1,151 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// ServeHTTP answers one request. Whoever is refused is so before the body is read.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	begin := time.Now()
+	a := &answer{w: w, request: rand.Text()}
+	route, op, refusal := s.route(r)
+	if refusal == nil {
+		r, refusal = s.admit(a, r, op)
+	}
+	if refusal != nil {
+		a.problem(refusal)
+	} else {
+		s.serve(a, r, route.handler)
+	}
+	s.metrics.observe(op, s.report(r, op, a), time.Since(begin))
+	a.send()
+}
+
+// unknown stands for what is no operation.
+var unknown = &operation{id: "none"}
+
+// route finds the operation, or says why there is none.
+func (s *Server) route(r *http.Request) (*route, *operation, *Problem) {
+	found, allow := s.router.find(r)
+	switch {
+	case found != nil:
+		return found, s.operations[found.pattern], nil
+	case len(allow) > 0:
+		methods := strings.Join(allow, ", ")
+		p := problem(notAllowed, "%.200q is not for %s: use %s", r.URL.Path, r.Method, methods)
+		p.header = http.Header{"Allow": {methods}}
+		return nil, unknown, p
+	}
+	return nil, unknown, problem(noSuchPath, "there is nothing at %.200q: /openapi.json lists what there is", r.URL.Path)
+}
+
+// admit lets a request in, with its actor and its whole body, or says why not.
+func (s *Server) admit(a *answer, r *http.Request, op *operation) (*http.Request, *Problem) {
+	if s.cfg.Tokens == nil && !isLoopback(r.Host) {
+		return r, problem(wrongHost, "without tokens only requests for localhost are answered, not for %.200q: ask for localhost, or give the service tokens", r.Host)
+	}
+	if err := s.crossOrigin.Check(r); err != nil {
+		return r, problem(crossOrigin, "a page of another site asked for this in a browser: %v", err)
+	}
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		return r, problem(malformed, "the query cannot be decoded: %v", err)
+	}
+	who := local
+	if s.cfg.Tokens != nil && !op.public {
+		var refusal *Problem
+		if who, refusal = s.cfg.Tokens.admit(r, op); refusal != nil {
+			return r, refusal
+		}
+	}
+	r = r.WithContext(context.WithValue(r.Context(), actorKey{}, who))
+	return r, readBody(a, r, op.maxBody)
+}
+
+// readBody reads the body within its time. What follows is not bound by that: with a deadline over it, the
+// connection, and with it the request, would end in the middle of a long operation.
+func readBody(a *answer, r *http.Request, most int64) *Problem {
+	control := http.NewResponseController(a.w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // not all writers can; the server's own does
+	if r.ContentLength > most {
+		a.Header().Set("Connection", "close")
+		return tooLarge(most)
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(a.w, r.Body, most))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return tooLarge(most)
+	}
+	if err != nil {
+		a.Header().Set("Connection", "close")
+		return problem(bodyLate, "the body did not come, or not within %s", bodyTimeout)
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
+}
+
+func tooLarge(most int64) *Problem {
+	if most == 0 {
+		return problem(bodyTooLarge, "this operation takes no body")
+	}
+	return problem(bodyTooLarge, "the body has more than %d bytes, which is the most", most)
+}
+
+// serve has the operation answered. A panic is an answer, too.
+func (s *Server) serve(a *answer, r *http.Request, handler http.HandlerFunc) {
+	defer func() {
+		if p := recover(); p != nil {
+			stack := debug.Stack()
+			if other, ok := p.(*panicked); ok {
+				p, stack = other.value, other.stack
+			}
+			a.cause = fmt.Errorf("panic: %v\n%s", p, stack)
+			a.problem(problem(internal, "the service failed; its log has more about request %s", a.request))
+		}
+	}()
+	handler(a, r.WithContext(context.WithValue(r.Context(), answerKey{}, a)))
+}
+
+// report logs what the service is to blame for, and returns the status for the metrics. Of the outages of a
+// server, which each request meets, it logs one a second.
+func (s *Server) report(r *http.Request, op *operation, a *answer) int {
+	switch {
+	case a.status < http.StatusInternalServerError, op.id == readyID: // whoever asks that reads the answer
+	case r.Context().Err() != nil:
+		return statusGone
+	case a.status == http.StatusServiceUnavailable && !s.outages.allow():
+	default:
+		s.cfg.Logger.WarnContext(r.Context(), "request failed", "operation", op.id, "status", a.status, "request", a.request, "error", a.cause)
+	}
+	return a.status
+}
+
+// statusGone is what the metrics say of clients that did not wait for the answer, as nginx does.
+const statusGone = 499
+
+// actor is who makes the request.
+func actor(ctx context.Context) string {
+	who, _ := ctx.Value(actorKey{}).(string)
+	return who
+}
+
+type actorKey struct{}
+type answerKey struct{}
+
+// segment is an id as part of a path. A dot alone would be a place in the path, also when a browser finds
+// it escaped; other clients leave it as it is.
+func segment(id string) string {
+	if id == "." || id == ".." {
+		return strings.ReplaceAll(id, ".", "%2E")
+	}
+	return url.PathEscape(id)
+}

@@ -1,0 +1,215 @@
+package web
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/lapse-go/lapse/order"
+)
+
+// Errors of the [Client], besides those of package order.
+var (
+	// ErrUnauthorized: there is no token, or none that the service knows.
+	ErrUnauthorized = errors.New("unauthorized")
+	// ErrForbidden: the token's role does not allow it.
+	ErrForbidden = errors.New("forbidden")
+	// ErrNotAccepted: the broker did not confirm in time that it has the order. It may have it all the
+	// same; sending the order again is safe if it has an id.
+	ErrNotAccepted = errors.New("not accepted by the broker")
+)
+
+// kind is a type of problem: the answer to errors that wrap its cause.
+type kind struct {
+	name, title string
+	status      int
+	cause       error
+}
+
+// uri is the type of the problem, for good. It is a name, not an address.
+func (k *kind) uri() string { return problemURN + k.name }
+
+const problemURN = "urn:lapse:problem:"
+
+// All kinds of problems. An error is of the first kind whose cause it wraps.
+var (
+	invalid          = &kind{"invalid", "Invalid", http.StatusUnprocessableEntity, order.ErrInvalid}
+	notFoundHere     = &kind{"not-found", "Not found", http.StatusNotFound, order.ErrNotFound}
+	conflict         = &kind{"conflict", "In use for something else", http.StatusConflict, order.ErrConflict}
+	outOfStock       = &kind{"out-of-stock", "Out of stock", http.StatusConflict, order.ErrOutOfStock}
+	unknownSKU       = &kind{"unknown-sku", "Unknown article", http.StatusConflict, order.ErrUnknownSKU}
+	alreadyPaid      = &kind{"already-paid", "Already paid", http.StatusConflict, order.ErrAlreadyPaid}
+	alreadyCancelled = &kind{"already-cancelled", "Already cancelled", http.StatusConflict, order.ErrAlreadyCancelled}
+	alreadyExpired   = &kind{"already-expired", "Already expired", http.StatusConflict, order.ErrAlreadyExpired}
+	paymentLate      = &kind{"payment-late", "Payment came too late", http.StatusConflict, order.ErrLatePayment}
+	paused           = &kind{"paused", "Expiry is paused", http.StatusConflict, order.ErrPaused}
+	unavailable      = &kind{"unavailable", "Database unavailable", http.StatusServiceUnavailable, order.ErrUnavailable}
+	notAccepted      = &kind{"not-accepted", "Broker unavailable", http.StatusServiceUnavailable, ErrNotAccepted}
+	unauthorized     = &kind{"unauthorized", "Token needed", http.StatusUnauthorized, ErrUnauthorized}
+	forbidden        = &kind{"forbidden", "Not allowed", http.StatusForbidden, ErrForbidden}
+	malformed        = &kind{"malformed", "Not understood", http.StatusBadRequest, order.ErrInvalid}
+	noSuchPath       = &kind{"no-such-path", "No such path", http.StatusNotFound, nil}
+	notAllowed       = &kind{"method-not-allowed", "Method not allowed", http.StatusMethodNotAllowed, nil}
+	bodyLate         = &kind{"body-late", "Body came too slowly", http.StatusRequestTimeout, nil}
+	bodyTooLarge     = &kind{"body-too-large", "Body too large", http.StatusRequestEntityTooLarge, order.ErrInvalid}
+	mediaType        = &kind{"media-type", "Not JSON", http.StatusUnsupportedMediaType, order.ErrInvalid}
+	wrongHost        = &kind{"wrong-host", "Wrong host", http.StatusMisdirectedRequest, ErrForbidden}
+	crossOrigin      = &kind{"cross-origin", "From another site", http.StatusForbidden, ErrForbidden}
+	notReady         = &kind{"not-ready", "Not ready", http.StatusServiceUnavailable, nil}
+	internal         = &kind{"internal", "Failed", http.StatusInternalServerError, nil}
+
+	kinds = []*kind{
+		invalid, notFoundHere, conflict, outOfStock, unknownSKU, alreadyPaid, alreadyCancelled, alreadyExpired,
+		paymentLate, paused, unavailable, notAccepted, unauthorized, forbidden, malformed, noSuchPath, notAllowed,
+		bodyLate, bodyTooLarge, mediaType, wrongHost, crossOrigin, notReady, internal,
+	}
+)
+
+// Problem is a refusal: what the server answers, and the error of the [Client]. errors.Is compares it
+// with the errors of package order, and errors.As finds the [order.ShortageError] in it.
+type Problem struct {
+	_ struct{} `additionalProperties:"true"`
+
+	Type   string `json:"type" doc:"What kind of problem it is: a name that does not change. Not an address."`
+	Title  string `json:"title" doc:"The kind, for people."`
+	Status int    `json:"status" doc:"The HTTP status."`
+	Detail string `json:"detail" doc:"What was wrong, and what to do."`
+	// Places are what is wrong with the request, each.
+	Places []Place `json:"errors,omitempty" doc:"Each place of the request that is wrong, up to 20 of them."`
+	// OutOfStock and UnknownSKUs are the articles that an order could not get.
+	OutOfStock  []string `json:"out_of_stock,omitempty" doc:"The articles of which too few are available."`
+	UnknownSKUs []string `json:"unknown_skus,omitempty" doc:"The articles that have no stock at all."`
+
+	Order *Order `json:"order,omitempty" doc:"The order, after a payment that has to be refunded."`
+
+	header http.Header
+	cause  error
+}
+
+// Place is one place of a request that is wrong.
+type Place struct {
+	Location string `json:"location,omitempty" doc:"Where: for instance body.lines[0].quantity, or path.id."`
+	Message  string `json:"message" doc:"What is wrong there."`
+}
+
+// maxPlaces bounds the answer to a body that is wrong everywhere.
+const maxPlaces = 20
+
+// retryAfter is when to try again what a server that is away prevented, in seconds.
+const retryAfter = "2"
+
+func problem(k *kind, format string, args ...any) *Problem {
+	p := &Problem{Type: k.uri(), Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...), cause: k.cause}
+	if k.status == http.StatusServiceUnavailable {
+		p.header = http.Header{"Retry-After": {retryAfter}}
+	}
+	return p
+}
+
+// problemOf is what to answer to an error. What the service is to blame for is told in words of its own:
+// errors of servers name addresses and tables.
+func problemOf(err error, request string) *Problem {
+	if p, ok := errors.AsType[*Problem](err); ok {
+		return p
+	}
+	for _, k := range kinds {
+		if k.cause == nil || !errors.Is(err, k.cause) {
+			continue
+		}
+		var p *Problem
+		switch k {
+		case unavailable:
+			p = problem(k, "the database does not answer, or is too busy; what was asked for may have been done all the same: send the same request again, with the same id or key")
+		case notAccepted:
+			p = problem(k, "the broker did not confirm that it has the order, and may have it all the same: send the order again, with the same id")
+		default:
+			p = problem(k, "%v", err)
+		}
+		if shortage, ok := errors.AsType[*order.ShortageError](err); ok {
+			p.OutOfStock, p.UnknownSKUs = shortage.Short, shortage.Unknown
+		}
+		return p
+	}
+	return problem(internal, "the service failed; its log has more about request %s", request)
+}
+
+// ownProblems replaces huma's problems, which are about requests that do not match the document.
+func ownProblems(_ huma.Context, _ string, v any) (any, error) {
+	model, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	k := internal
+	for _, candidate := range []*kind{malformed, invalid, mediaType} {
+		if candidate.status == model.Status {
+			k = candidate
+		}
+	}
+	p := problem(k, "%s", map[*kind]string{
+		malformed: "the body is missing, or cannot be understood: send JSON as /openapi.json describes it",
+		invalid:   "the request is not as /openapi.json describes it: correct the places that are wrong",
+		mediaType: "the body is not JSON: send application/json",
+		internal:  "the service failed",
+	}[k])
+	for _, e := range model.Errors {
+		if len(p.Places) == maxPlaces {
+			break
+		}
+		p.Places = append(p.Places, Place{Location: bounded(e.Location), Message: bounded(e.Message)})
+	}
+	return p, nil
+}
+
+// bounded keeps what the request said from making the answer long.
+func bounded(text string) string {
+	if len(text) <= 300 {
+		return text
+	}
+	return strings.ToValidUTF8(text[:300], "") + "…"
+}
+
+// write writes the problem as an answer.
+func (p *Problem) write(w http.ResponseWriter) {
+	for name, values := range p.header {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Type", problemType)
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // a network that fails is the client's to notice
+}
+
+const problemType = "application/problem+json"
+
+// GetStatus, GetHeaders and ContentType tell huma how to answer.
+
+// GetStatus is the HTTP status.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// GetHeaders are the headers that go with it.
+func (p *Problem) GetHeaders() http.Header { return p.header }
+
+// ContentType is that of problems.
+func (p *Problem) ContentType(string) string { return problemType }
+
+// Error is the detail, and the places that are wrong.
+func (p *Problem) Error() string {
+	text := p.Detail
+	if text == "" {
+		text = p.Title
+	}
+	for _, place := range p.Places {
+		text += "; "
+		if place.Location != "" {
+			text += place.Location + ": "
+		}
+		text += place.Message
+	}
+	return text
+}
+
+// Unwrap is the error of package order, or of this one, that the problem stands for, if there is any.
+func (p *Problem) Unwrap() error { return p.cause }
