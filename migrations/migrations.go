@@ -171,7 +171,7 @@ func (s Set) applied(ctx context.Context, db *sql.DB) (map[int64]bool, error) {
 }
 
 // ErrPending is what the error of [Check] wraps when the database is behind.
-var ErrPending = errors.New("the database is behind this program: run `lapse migrate` first")
+var ErrPending = errors.New("the database is behind this program: run `lapse migrate up` first")
 
 // Check returns nil if nothing of the sets, All if none are named, is pending; an error that wraps
 // ErrPending and names what is; or why it could not find out.

@@ -149,7 +149,7 @@ func TestSixProcessesAtOnceMigrateADatabaseThatDoesNotExist(t *testing.T) {
 func TestADatabaseThatIsBehindIsToldFromOneThatIsNot(t *testing.T) {
 	db := empty(t)
 	err := migrations.Check(t.Context(), db)
-	if !errors.Is(err, migrations.ErrPending) || !strings.Contains(err.Error(), "run `lapse migrate`") || !strings.Contains(err.Error(), "transport/00001_outbox.sql") {
+	if !errors.Is(err, migrations.ErrPending) || !strings.Contains(err.Error(), "run `lapse migrate up`") || !strings.Contains(err.Error(), "transport/00001_outbox.sql") {
 		t.Errorf("an empty database: %v", err)
 	}
 	if tables := strs(t, db, "SHOW TABLES"); tables != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -15,15 +16,17 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/lapse-go/lapse/amqp"
+	"github.com/lapse-go/lapse/amqp/database"
 	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/checkout"
 	"github.com/lapse-go/lapse/order/orderamqp"
+	"github.com/lapse-go/lapse/order/web"
 )
 
 type demo struct {
 	databaseFlags
 	brokerFlags
-	Output string `enum:"table,json" default:"table" help:"table, or json for one object alone on standard output."`
+	outputFlag
 }
 
 const (
@@ -55,10 +58,9 @@ func (d *demo) Run(ctx context.Context, to console) (err error) {
 	if err != nil {
 		return err
 	}
-	// It outlives an interruption, because the demonstration still has to clean up then.
-	broker, err := amqp.Open(context.WithoutCancel(ctx), amqp.Config{URIs: d.AMQPURL, Name: "lapse-demo", Logger: logger})
+	broker, err := d.connect(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: --amqp-url: %w", errUsage, err)
+		return err
 	}
 	defer broker.Close()
 	if err := shop.Topology().Declare(ctx, broker); err != nil {
@@ -71,11 +73,17 @@ func (d *demo) Run(ctx context.Context, to console) (err error) {
 	}()
 
 	fmt.Fprintf(to.Err, "Placing %d orders with 3 to 8 seconds to pay; %s/%s.\n", demoOrders, shop.Topology().Namespace, "lapse_demo_"+name)
+	api, client, err := serveLocally(shop, logger)
+	if err != nil {
+		return err
+	}
+	defer api.close()
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return shop.Serve(serving, amqp.Config{URIs: d.AMQPURL}) })
-	run := &demoRun{Checkout: shop, db: db, broker: broker, to: to}
+	group.Go(func() error { return api.run(serving) })
+	run := &demoRun{Client: client, topology: shop.Topology(), db: db, broker: broker, to: to}
 	group.Go(func() error {
 		defer stop()
 		return run.run(ctx)
@@ -83,13 +91,27 @@ func (d *demo) Run(ctx context.Context, to console) (err error) {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if err := run.report(d.Output); err != nil {
+	if err := run.report(d.outputFlag); err != nil {
 		return err
 	}
 	if !run.result.OK {
 		return errors.New("the demonstration does not add up")
 	}
 	return nil
+}
+
+// serveLocally makes a server of the API on a port of its own, and a client of it.
+func serveLocally(shop *checkout.Checkout, logger *slog.Logger) (server, *web.Client, error) {
+	handler, err := web.New(web.Config{Shop: shop, Sweep: shop.Sweeper().Once, Version: version, Logger: logger})
+	if err != nil {
+		return server{}, nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return server{}, nil, err
+	}
+	client, err := web.NewClient("http://"+l.Addr().String(), "", nil)
+	return server{l, func(ctx context.Context, l net.Listener) error { return handler.Serve(ctx, l, time.Second) }}, client, err
 }
 
 // freshDatabase returns a pool on a new database and the function that drops it.
@@ -101,17 +123,13 @@ func (f databaseFlags) freshDatabase(ctx context.Context, name string) (*gorm.DB
 	if err := f.migrate(ctx); err != nil {
 		return nil, nil, err
 	}
-	db, err := f.open(nil)
+	db, closing, err := f.open(database.Options{})
 	if err != nil {
 		return nil, nil, err
 	}
 	return db, func() error {
-		err := db.Exec("DROP DATABASE `" + name + "`").Error
-		pool, poolErr := db.DB()
-		if poolErr == nil {
-			poolErr = pool.Close()
-		}
-		return errors.Join(err, poolErr)
+		defer closing()
+		return db.Exec("DROP DATABASE `" + name + "`").Error
 	}, nil
 }
 
@@ -183,10 +201,11 @@ func payTooLate(ctx context.Context, d *demoRun, o order.Order) error {
 
 // demoRun is one demonstration on its way.
 type demoRun struct {
-	*checkout.Checkout
-	db     *gorm.DB
-	broker *amqp.Conn
-	to     console
+	*web.Client
+	topology amqp.Topology
+	db       *gorm.DB
+	broker   *amqp.Conn
+	to       console
 
 	mu      sync.Mutex
 	letters []letter
@@ -259,7 +278,7 @@ func (d *demoRun) publishBad(ctx context.Context) error {
 	for i, body := range bad {
 		messages[i] = amqp.Publishing{
 			Message:  amqp.Message{Kind: orderamqp.KindPaymentTimeout, Body: []byte(body)},
-			Exchange: d.Topology().Due(),
+			Exchange: d.topology.Due(),
 		}
 	}
 	return errors.Join(publisher.Publish(ctx, messages...)...)
@@ -272,7 +291,7 @@ func (d *demoRun) collect(ctx context.Context) {
 		return
 	}
 	defer channel.Close()
-	deliveries, err := channel.Consume(d.Topology().Dead(), "", true, false, false, false, nil)
+	deliveries, err := channel.Consume(d.topology.Dead(), "", true, false, false, false, nil)
 	if err != nil {
 		return
 	}

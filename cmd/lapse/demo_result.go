@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -89,7 +88,7 @@ func (d *demoRun) judge(ctx context.Context, plans []plan) error {
 		slices.Sort(late)
 		r.Lateness = lateness{millis(late[len(late)/2]), millis(late[len(late)*99/100]), millis(late[len(late)-1])}
 	}
-	stock, err := d.Stock(ctx)
+	stock, err := d.Stock(ctx, demoArticles...)
 	if err != nil {
 		return err
 	}
@@ -111,15 +110,9 @@ func (r *demoResult) problem(format string, args ...any) {
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // report writes the result to standard output.
-func (d *demoRun) report(output string) error {
+func (d *demoRun) report(output outputFlag) error {
 	r := d.result
-	if output == "json" {
-		return json.NewEncoder(d.to.Out).Encode(r)
-	}
-	t := table.NewWriter()
-	t.SetOutputMirror(d.to.Out)
-	t.SetStyle(table.StyleLight)
-	t.AppendRows([]table.Row{
+	rows := []table.Row{
 		{"orders placed", r.Placed},
 		{"  paid in time", r.Paid},
 		{"  cancelled", r.Cancelled},
@@ -131,17 +124,14 @@ func (d *demoRun) report(output string) error {
 		{"lateness, 99th percentile", fmt.Sprintf("%.0f ms", r.Lateness.P99)},
 		{"stock conserved", yes(r.StockConserved)},
 		{"dead letters", r.DeadLetters},
-	})
+	}
 	for _, l := range r.Letters {
-		t.AppendRow(table.Row{"  " + l.Reason, shorten(l.Error, 72)})
+		rows = append(rows, table.Row{"  " + l.Reason, shorten(l.Error, 72)})
 	}
 	for _, p := range r.Problems {
-		t.AppendRow(table.Row{"PROBLEM", p})
+		rows = append(rows, table.Row{"PROBLEM", p})
 	}
-	t.AppendSeparator()
-	t.AppendRow(table.Row{"it all adds up", yes(r.OK)})
-	t.Render()
-	return nil
+	return output.print(d.to, r, nil, append(rows, table.Row{"it all adds up", yes(r.OK)})...)
 }
 
 func yes(b bool) string {

@@ -8,22 +8,18 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"os/user"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	completion "github.com/jotaen/kong-completion"
 
 	"github.com/lapse-go/lapse/amqp"
+	"github.com/lapse-go/lapse/order/checkout"
 )
 
 // version is set when a release is built.
 var version = "development"
-
-// Exit codes.
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -33,10 +29,22 @@ func main() {
 
 // commands are all that lapse can do. Each is in the file of its name.
 type commands struct {
-	Serve   serve            `cmd:"" help:"Close orders when they are due, until told to stop."`
-	Migrate migrate          `cmd:"" help:"Create or update the tables."`
-	Demo    demo             `cmd:"" help:"Show it: place orders, pay some, and see the rest closed on time."`
-	Version kong.VersionFlag `help:"Print the version."`
+	Serve    serve    `cmd:"" help:"Close orders when they are due, and serve the API, until told to stop."`
+	Migrate  migrate  `cmd:"" help:"The tables in the database."`
+	Topology topology `cmd:"" help:"The exchanges and queues on the broker."`
+	Doctor   diagnose `cmd:"" help:"Look at everything that Lapse needs, and say what is wrong with it and what cures it."`
+
+	Order  orders `cmd:"" help:"Place, show and change orders."`
+	Stock  stock  `cmd:"" help:"How many pieces there are of an article."`
+	Pause  pause  `cmd:"" help:"Stop every expiry at once, everywhere; payment goes on."`
+	Resume resume `cmd:"" help:"End a pause: what became due meanwhile is closed."`
+	Sweep  sweep  `cmd:"" help:"Overdue orders whose timer did not come."`
+
+	Token      token                 `cmd:"" help:"Who may use the API."`
+	Config     config                `cmd:"" help:"Print what serve would work with, and where each value is from."`
+	Demo       demo                  `cmd:"" help:"Show it: place orders, pay some, and see the rest closed on time."`
+	Completion completion.Completion `cmd:"" help:"Print what makes a shell complete lapse's commands and flags."`
+	Version    printVersion          `cmd:"" help:"Print the version."`
 }
 
 // console is where a command writes: data to Out, everything else to Err.
@@ -44,7 +52,7 @@ type console struct {
 	Out, Err io.Writer
 }
 
-// exit is how kong, which has printed help or the version, asks to end.
+// exit is how kong, which has printed help, asks to end.
 type exit int
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
@@ -57,31 +65,53 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 			code = int(e)
 		}
 	}()
-	var cmd commands
-	parser, err := kong.New(&cmd,
-		kong.Name("lapse"),
-		kong.Description("Closes the orders that nobody paid for: on time, once, and with nothing lost."),
-		kong.DefaultEnvars("LAPSE"),
-		kong.Vars{"version": version, "rungs": amqp.DefaultLadder().String()},
-		kong.Writers(stdout, stderr),
-		kong.Exit(func(code int) { panic(exit(code)) }),
-		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(console{stdout, stderr}),
-	)
-	if err != nil {
-		panic(err) // the commands above are wrong
-	}
+	parser := newParser(ctx, console{stdout, stderr})
+	completion.Register(parser)
 	command, err := parser.Parse(args)
 	if err != nil {
 		fmt.Fprintf(stderr, "lapse: %v\nTry: lapse --help\n", err)
+		if errors.Is(err, errConfig) {
+			return exitConfig
+		}
 		return exitUsage
 	}
 	if err := command.Run(); err != nil {
 		fmt.Fprintf(stderr, "lapse: %v\n", err)
-		if errors.Is(err, errUsage) {
-			return exitUsage
-		}
-		return exitFailed
+		return exitCode(ctx, err)
 	}
 	return exitOK
+}
+
+func newParser(ctx context.Context, to console) *kong.Kong {
+	parser, err := kong.New(&commands{},
+		kong.Name("lapse"),
+		kong.Description("Closes the orders that nobody paid for: on time, once, and with nothing lost."),
+		kong.DefaultEnvars("LAPSE"),
+		kong.Resolvers(kong.ResolverFunc(secretFile)),
+		kong.Vars{"rungs": amqp.DefaultLadder().String(), "roles": roles(checkout.Roles).String(), "user": whoRuns()},
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.Writers(to.Out, to.Err),
+		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(to),
+	)
+	if err != nil {
+		panic(err) // the commands above are wrong
+	}
+	return parser
+}
+
+// whoRuns is the name for the timeline of whoever calls the program.
+func whoRuns() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return "cli"
+}
+
+type printVersion struct{}
+
+func (printVersion) Run(to console) error {
+	_, err := fmt.Fprintln(to.Out, version)
+	return err
 }

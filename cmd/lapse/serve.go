@@ -5,42 +5,84 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/lapse-go/lapse/amqp"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lapse-go/lapse/amqp/database"
 	"github.com/lapse-go/lapse/order/checkout"
 )
 
 type serve struct {
+	serveFlags
+}
+
+type serveFlags struct {
 	databaseFlags
 	brokerFlags
-	serviceFlags
-	Role string `help:"Some of relay, timer, sweep, place and api, separated by commas; all when empty."`
+	topologyFlags
+	windowFlag
+	workFlags
+	apiFlags
+	opsFlags
+	Role     roles      `default:"${roles}" help:"What this process does, separated by commas."`
+	LogLevel slog.Level `default:"info" help:"debug, info, warn or error."`
 }
 
 // Run works until ctx ends, and then finishes what is in hand.
 func (s *serve) Run(ctx context.Context, to console) error {
-	logger := newLogger(to.Err, slog.LevelInfo)
-	roles, err := checkout.ParseRoles(s.Role)
+	logger := newLogger(to.Err, s.LogLevel)
+	broker, err := s.brokerFlags.config("", logger)
 	if err != nil {
-		return fmt.Errorf("%w: --role: %w", errUsage, err)
+		return err
 	}
 	cfg, err := s.config(logger)
 	if err != nil {
 		return err
 	}
-	broker := amqp.Config{URIs: s.AMQPURL}
-	if err := broker.Validate(); err != nil {
-		return fmt.Errorf("%w: --amqp-url: %w", errUsage, err)
-	}
-	db, err := s.open(logger)
+	registry := newRegistry()
+	cfg.Registerer = registry
+	db, closing, err := s.open(database.Options{Logger: logger})
 	if err != nil {
 		return err
 	}
+	defer closing()
 	if pool, err := db.DB(); err == nil {
-		defer pool.Close()
+		registry.MustRegister(collectors.NewDBStatsCollector(pool, "lapse"))
 	}
-	c, err := checkout.New(db, cfg)
+	shop, err := checkout.New(db, cfg)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	return c.Serve(ctx, broker, roles...)
+	api, err := s.api(s.Role, shop, s.Shutdown.time(), registry, logger)
+	if err != nil {
+		return err
+	}
+	defer api.close()
+	ops, err := s.ops(shop, registry, logger)
+	if err != nil {
+		return err
+	}
+	defer ops.close()
+
+	// They end in this order: the API, which takes in; the loops, once they have finished what they have;
+	// and what tells how they are.
+	group, ctx := errgroup.WithContext(ctx)
+	drained, drain := context.WithCancel(context.WithoutCancel(ctx))
+	finished, finish := context.WithCancel(context.WithoutCancel(ctx))
+	group.Go(func() error { defer drain(); return api.run(ctx) })
+	group.Go(func() error { defer finish(); return shop.Serve(drained, broker, s.Role...) })
+	group.Go(func() error { return ops.run(finished) })
+	return group.Wait()
+}
+
+func (s *serveFlags) config(logger *slog.Logger) (checkout.Config, error) {
+	if err := s.windowFlag.validate(); err != nil {
+		return checkout.Config{}, err
+	}
+	if err := s.workFlags.validate(); err != nil {
+		return checkout.Config{}, err
+	}
+	cfg := s.workFlags.apply(s.topologyFlags.checkout(), logger)
+	cfg.Window = s.Window.time()
+	return cfg, nil
 }

@@ -51,6 +51,14 @@ type Config struct {
 	Logger     *slog.Logger
 }
 
+// Topology is that of the service.
+func (cfg Config) Topology() amqp.Topology {
+	return amqp.Topology{
+		Namespace: cmp.Or(cfg.Namespace, "lapse"), Type: cfg.QueueType, Ladder: cfg.Ladder,
+		Kinds: []string{orderamqp.KindPaymentTimeout, orderamqp.KindPlace},
+	}
+}
+
 // Checkout places orders and holds them to their payment deadlines. Safe for concurrent use.
 type Checkout struct {
 	*order.Service
@@ -66,16 +74,13 @@ type Checkout struct {
 }
 
 // New puts a Checkout together on a pool, which should come from [database.Open] but may be the shop's
-// own. It does not talk to the database; the tables are made by `lapse migrate`, or by
+// own. It does not talk to the database; the tables are made by `lapse migrate up`, or by
 // [migrations.Up].
 //
 // [database.Open]: https://pkg.go.dev/github.com/lapse-go/lapse/amqp/database#Open
 // [migrations.Up]: https://pkg.go.dev/github.com/lapse-go/lapse/migrations#Up
 func New(db *gorm.DB, cfg Config) (*Checkout, error) {
-	topology := amqp.Topology{
-		Namespace: cmp.Or(cfg.Namespace, "lapse"), Type: cfg.QueueType, Ladder: cfg.Ladder,
-		Kinds: []string{orderamqp.KindPaymentTimeout, orderamqp.KindPlace},
-	}
+	topology := cfg.Topology()
 	if err := topology.Validate(); err != nil {
 		return nil, err
 	}

@@ -256,7 +256,7 @@ func (c *Checkout) awaitDatabase(ctx context.Context) error {
 		case err == nil:
 			return nil
 		case database.IsRefused(err):
-			return backoff.Permanent(fmt.Errorf("%w (does the database exist? `lapse migrate` creates it)", err))
+			return backoff.Permanent(fmt.Errorf("%w (does the database exist? `lapse migrate up` creates it)", err))
 		case !database.IsOutage(err):
 			return backoff.Permanent(err)
 		}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/go-sql-driver/mysql"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/lapse-go/lapse/amqp"
+	"github.com/lapse-go/lapse/amqp/database"
+	"github.com/lapse-go/lapse/migrations"
+	"github.com/lapse-go/lapse/order"
+)
+
+// Exit codes, the same for every command. Those from 64 on are the ones of sysexits(3), and 130 is what
+// shells report of a program that was interrupted.
+const (
+	exitOK          = 0
+	exitFailed      = 1   // it was tried, and the answer is no
+	exitUsage       = 2   // a command, flag, argument or value that makes no sense
+	exitPartly      = 3   // some of it was done, and the rest was not
+	exitUnavailable = 69  // the database or the broker is away
+	exitTryLater    = 75  // paused, or others hold what it needs
+	exitNotAllowed  = 77  // a server refuses the login, or what it asked for
+	exitConfig      = 78  // a file, a table or a queue is not as it has to be
+	exitInterrupted = 130 // before it was done
+)
+
+var (
+	// errUsage, errPartly and errConfig are wrapped by errors that stand for the exit code of that name.
+	errUsage  = errors.New("usage")
+	errPartly = errors.New("partly done")
+	errConfig = errors.New("configuration")
+	// errAway is wrapped by errors about a broker that does not answer.
+	errAway = errors.New("broker unavailable")
+)
+
+// exitCode is what the error of a command comes to.
+func exitCode(ctx context.Context, err error) int {
+	var mismatch *amqp.MismatchError
+	var refusal *amqp091.Error
+	switch {
+	case err == nil:
+		return exitOK
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case errors.Is(err, errPartly):
+		return exitPartly
+	case errors.Is(err, errUsage), errors.Is(err, order.ErrInvalid):
+		return exitUsage
+	case errors.Is(err, errConfig), errors.Is(err, migrations.ErrPending), errors.As(err, &mismatch), isMySQL(err, noSuchDatabase, noSuchTable):
+		return exitConfig
+	case database.IsRefused(err), isMySQL(err, noGrant), errors.As(err, &refusal) && refusal.Code == amqp091.AccessRefused:
+		return exitNotAllowed
+	case errors.Is(err, order.ErrPaused), database.IsConflict(err):
+		return exitTryLater
+	case errors.Is(err, order.ErrUnavailable), errors.Is(err, errAway), database.IsOutage(err):
+		return exitUnavailable
+	}
+	return exitFailed
+}
+
+// Of https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html.
+const (
+	noSuchDatabase = 1049
+	noGrant        = 1142 // for this statement
+	noSuchTable    = 1146
+)
+
+func isMySQL(err error, numbers ...uint16) bool {
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && slices.Contains(numbers, e.Number)
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// outputFlag is how a command prints its data.
+type outputFlag struct {
+	Output string `enum:"table,json" default:"table" help:"table, or json for one JSON value alone on standard output."`
+}
+
+// print writes data as JSON, or else the rows under their header, which may be nil.
+func (f outputFlag) print(to console, data any, header table.Row, rows ...table.Row) error {
+	if f.Output == "json" {
+		encoder := json.NewEncoder(to.Out)
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(data)
+	}
+	t := table.NewWriter()
+	var columns []table.ColumnConfig
+	t.SetStyle(table.StyleLight)
+	t.Style().Format.Header = text.FormatDefault
+	for column := range 8 { // as many as any table has
+		columns = append(columns, table.ColumnConfig{Number: column + 1, WidthMax: 80, WidthMaxEnforcer: text.WrapSoft})
+	}
+	t.SetColumnConfigs(columns)
+	if header != nil {
+		t.AppendHeader(header)
+	}
+	t.AppendRows(rows)
+	_, err := fmt.Fprintln(to.Out, t.Render())
+	return err
+}
+
+// instant is a time in a table.
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05.000Z")
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/lapse-go/lapse/order"
+	"github.com/lapse-go/lapse/order/checkout"
+	"github.com/lapse-go/lapse/order/web"
+)
+
+type sweep struct {
+	Once sweepRun `cmd:"" name:"run" help:"Expire at once what is overdue, in one round."`
+}
+
+type sweepRun struct {
+	shopFlags
+	grace
+}
+
+func (s *sweepRun) Run(ctx context.Context, to console) error {
+	if err := s.grace.validate(); err != nil {
+		return err
+	}
+	return s.configured(checkout.Config{SweepGrace: s.SweepGrace.time()}, func(shop *checkout.Checkout) error {
+		sum, err := shop.Sweeper().Once(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.print(to, web.SummaryOf(sum), table.Row{"found", "expired", "failed"}, table.Row{sum.Found, sum.Expired, sum.Failed}); err != nil {
+			return err
+		}
+		switch {
+		case sum.Paused:
+			return fmt.Errorf("%w: `lapse resume` ends that", order.ErrPaused)
+		case sum.Failed > 0:
+			return fmt.Errorf("%w: %d orders could not be expired and are tried again by the next round", errPartly, sum.Failed)
+		}
+		return nil
+	})
+}
