@@ -46,7 +46,7 @@ func TestABrokerThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 		err = depths(ctx)
 		return time.Since(begin), err
 	}
-	all := len(amqp.DefaultLadder()) + 4
+	all := len(amqp.DefaultLadder()) + len(c.Topology().Kinds) + 3
 	if _, err := ask(); err != nil || testutil.CollectAndCount(c.metrics.watch.depth) != all {
 		t.Fatalf("at first: %v, %d queues", err, testutil.CollectAndCount(c.metrics.watch.depth))
 	}

@@ -26,7 +26,7 @@ func TestTheWatchWithoutTheBroker(t *testing.T) {
 	proxy, url := amqptest.NewBrokerProxy(t, s.url)
 	r := s.start(url)
 	queues := func() int { return r.series("lapse_queue_messages") }
-	await(t, rounds, "the queues are measured", func() bool { return queues() == len(amqp.DefaultLadder())+4 })
+	await(t, rounds, "the queues are measured", func() bool { return queues() == len(amqp.DefaultLadder())+len(s.Topology().Kinds)+3 })
 
 	proxy.Refuse()
 	s.orders("o", 3, 100*time.Millisecond)

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"database/sql"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	gormmysql "gorm.io/driver/mysql"
 	"gorm.io/gorm"
 
+	"github.com/lapse-go/lapse/amqp"
 	"github.com/lapse-go/lapse/amqp/amqptest"
 )
 
@@ -76,6 +78,42 @@ func TestWhichClockIsOff(t *testing.T) {
 		if f.Check != Clocks || f.State != test.state || !strings.Contains(f.Saw, test.saw) || !strings.Contains(f.Cure, test.cure) || (f.Cure == "") != (test.state != Problem) {
 			t.Errorf("%s: %+v", name, f)
 		}
+	}
+}
+
+// What a broker does that falls back to at most once, a rung without the strategy does on any.
+func TestTrialSeesWhatIsNotKept(t *testing.T) {
+	conn := amqptest.Conn(t)
+	for _, strategy := range []string{"at-least-once", "at-most-once"} {
+		trial := newTrial(amqp.Topology{}, amqptest.Namespace())
+		trial.jammed["x-dead-letter-strategy"] = strategy
+		clock, err := trial.run(t.Context(), conn)
+		if !clock.known {
+			t.Error("it did not see the broker's clock")
+		}
+		var failed *trialError
+		if dropped := errors.As(err, &failed) && strings.Contains(failed.saw, "at most once"); dropped != (strategy == "at-most-once") || !dropped && err != nil {
+			t.Errorf("%s: %v", strategy, err)
+		}
+		if err := trial.remove(t.Context(), conn); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A target that takes nothing is seen by what does not come.
+func TestTrialSeesWhatDoesNotCome(t *testing.T) {
+	conn := amqptest.Conn(t)
+	trial := newTrial(amqp.Topology{}, amqptest.Namespace())
+	trial.delayed["x-dead-letter-exchange"] = trial.nowhere
+	trial.patience = time.Second
+	_, err := trial.run(t.Context(), conn)
+	var failed *trialError
+	if !errors.As(err, &failed) || !strings.Contains(failed.saw, "did not come through") {
+		t.Error(err)
+	}
+	if err := trial.remove(t.Context(), conn); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	// trialTTL is how long a message of the trial waits to be dead-lettered, and trialTimeout how long the
-	// trial may take.
-	trialTTL     = 100 * time.Millisecond
+	// trialTTL is how long a message of the trial waits to be dead-lettered, and trialPatience how long it may
+	// then take to come.
+	trialTTL      = 100 * time.Millisecond
+	trialPatience = 5 * time.Second
+	// trialTimeout bounds the trial.
 	trialTimeout = 8 * time.Second
 	// trialExpiry is when the broker removes queues of the trial that this program did not; their exchanges
 	// go with them.
@@ -61,6 +63,7 @@ func (e *trialError) Error() string { return e.saw }
 type trial struct {
 	due, unrouted, rung, jam, nowhere string
 
+	patience    time.Duration
 	atLeastOnce bool
 	plain       amqp091.Table // arguments of queues
 	delayed     amqp091.Table // of the rung
@@ -72,7 +75,7 @@ type trial struct {
 func newTrial(topology amqp.Topology, base string) *trial {
 	t := &trial{
 		due: base + ".due", unrouted: base + ".unrouted", rung: base + ".rung", jam: base + ".jam", nowhere: base + ".nowhere",
-		ended: make(chan struct{}),
+		patience: trialPatience, ended: make(chan struct{}),
 	}
 	for _, q := range topology.Objects().Queues {
 		if q.Arguments[amqp091.QueueMessageTTLArg] != nil {
@@ -139,6 +142,7 @@ func (t *trial) perform(ctx context.Context, ch *amqp091.Channel) (offset, error
 		}
 	}
 	var clock offset
+	late := time.After(trialTTL + t.patience)
 	for _, wait := range []struct {
 		deliveries <-chan amqp091.Delivery
 		what       string
@@ -152,8 +156,10 @@ func (t *trial) perform(ctx context.Context, ch *amqp091.Channel) (offset, error
 				clock = clockOf(d, published, time.Now())
 			}
 		case <-ctx.Done():
+			return clock, context.Cause(ctx)
+		case <-late:
 			return clock, &trialError{
-				fmt.Sprintf("tried: a message %s within %s", wait.what, time.Since(published).Round(time.Second)),
+				fmt.Sprintf("tried: a message %s within %s", wait.what, t.patience),
 				"see the broker's log for what it says of dead-lettering and of its quorum queues. On RabbitMQ 3.10 a message with a forged x-death header stops all of it until the node is restarted",
 			}
 		}
