@@ -138,24 +138,21 @@ func (c *Checkout) transport(ctx context.Context, broker amqp.Config, roles []Ro
 	}
 	defer publishing.Close()
 	defer publisher.Close()
-	var consumers []*amqp.Consumer
-	for role, cfg := range map[Role]amqp.ConsumerConfig{Timer: c.timers(), Place: c.placements()} {
-		if !slices.Contains(roles, role) {
-			continue
-		}
-		cfg.Conn, cfg.Publisher = consuming, publisher
-		consumer, err := amqp.NewConsumer(cfg)
-		if err != nil {
-			return err
-		}
-		consumers = append(consumers, consumer)
-	}
-	if err := c.declare(ctx, consuming); err != nil {
-		return err
-	}
 
 	group, ctx := errgroup.WithContext(ctx)
-	ready = append(ready, publishing.Ready)
+	group.Go(func() error { return c.watch(ctx, consuming) }) // at once: that there is no broker has to be seen, too
+	group.Go(func() error {
+		if err := c.declare(ctx, consuming); err != nil {
+			return err
+		}
+		return c.carry(ctx, roles, consuming, publisher, append(ready, publishing.Ready))
+	})
+	return group.Wait()
+}
+
+// carry runs the relay and the consumers, with the topology in place.
+func (c *Checkout) carry(ctx context.Context, roles []Role, consuming *amqp.Conn, publisher *amqp.Publisher, ready []func() error) error {
+	group, ctx := errgroup.WithContext(ctx)
 	if slices.Contains(roles, Relay) {
 		relay := outbox.NewRelay(c.db, publisher, outbox.RelayConfig{
 			Topology: c.topology, Metrics: c.metrics.outbox, OnRound: c.metrics.relayRound, Logger: c.cfg.Logger,
@@ -164,11 +161,18 @@ func (c *Checkout) transport(ctx context.Context, broker amqp.Config, roles []Ro
 		defer c.relay.Store(nil)
 		group.Go(func() error { return relay.Run(ctx) })
 	}
-	for _, consumer := range consumers {
+	for role, cfg := range map[Role]amqp.ConsumerConfig{Timer: c.timers(), Place: c.placements()} {
+		if !slices.Contains(roles, role) {
+			continue
+		}
+		cfg.Conn, cfg.Publisher = consuming, publisher
+		consumer, err := amqp.NewConsumer(cfg)
+		if err != nil {
+			return err // New has validated it
+		}
 		ready = append(ready, consuming.Ready, consumer.Ready)
 		group.Go(func() error { return consumer.Run(ctx) })
 	}
-	group.Go(func() error { return c.watch(ctx, consuming) })
 	c.setReady(ready)
 	c.cfg.Logger.Info("serving", "roles", roles, "namespace", c.topology.Namespace)
 	return group.Wait()
