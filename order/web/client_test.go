@@ -35,8 +35,12 @@ func TestAnswersOfOthers(t *testing.T) {
 		{"proxy with a login", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "log in", http.StatusUnauthorized) }, web.ErrUnauthorized, "log in"},
 		{"proxy that refuses", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }, web.ErrForbidden, "403"},
 		{"redirection", func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, "https://elsewhere.example/", http.StatusFound)
-		}, nil, "elsewhere.example"},
+			if r.URL.Path != "/elsewhere" {
+				http.Redirect(w, r, "/elsewhere", http.StatusFound)
+			}
+		}, nil, "go to /elsewhere"},
+		// Escaped, since what is on the way may tidy up paths.
+		{"two dots", func(w http.ResponseWriter, r *http.Request) { http.Error(w, r.RequestURI, http.StatusTeapot) }, nil, "/v1/orders/%2E%2E"},
 		{"a page", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, nil, "not that of a Lapse service"},
 		{"no problem", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/problem+json")
@@ -63,7 +67,7 @@ func TestAnswersOfOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = c.Get(t.Context(), "A-1")
+			_, err = c.Get(t.Context(), "..")
 			if err == nil || test.is != nil && !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("got %v", err)
 			}

@@ -74,7 +74,7 @@ func TestHostileRequests(t *testing.T) {
 	price := func(amount string) string {
 		return body(`{"sku":"kettle","quantity":1,"price":{"amount":` + amount + `,"currency":"EUR"}}`)
 	}
-	deep := strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000)
+	deep := strings.Repeat(`{"a":`, 50) + "1" + strings.Repeat("}", 50)
 	for _, test := range []struct {
 		name, method, path, body string
 		header                   []string
