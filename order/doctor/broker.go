@@ -251,7 +251,7 @@ func (b *brokerSide) drift(plan amqp.Plan, permitted bool) {
 		}
 	}
 	if len(missing) > 0 {
-		b.problem(Topology, "missing: "+strings.Join(missing, ", "), "run `lapse topology apply`, which makes what is missing")
+		b.problem(Topology, "missing: "+some(missing), "run `lapse topology apply`, which makes what is missing")
 	}
 	switch {
 	case len(b.findings) > before:
@@ -373,4 +373,13 @@ func (b *brokerSide) letters(plan amqp.Plan, topology amqp.Topology) {
 	default:
 		b.fine(Letters, "none wait")
 	}
+}
+
+// some is the first few of a list, and how many more there are.
+func some(list []string) string {
+	const most = 4
+	if len(list) <= most+1 {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s, and %d more", strings.Join(list[:most], ", "), len(list)-most)
 }
