@@ -222,7 +222,7 @@ func (b *brokerSide) plan(ctx context.Context, conn *amqp.Conn, cfg Config) (amq
 const (
 	queueTypeArgument   = "x-queue-type"
 	unknownToProbing    = "only the management API can tell, and its URL is not given or it does not answer"
-	dependsOnTopology   = "what the topology's finding tells has to be mended first: "
+	dependsOnTopology   = "see what is said of the topology: "
 	classicPromisesLess = "classic, as configured: what is due is dead-lettered at most once, so that a broker that stops at the wrong moment loses it, and the sweep has to find these orders"
 )
 
@@ -279,7 +279,7 @@ func (b *brokerSide) queueType(plan amqp.Plan, topology amqp.Topology) {
 	switch {
 	case len(b.findings) > before:
 	case !known:
-		b.skip(dependsOnTopology+"no queue is known to be as configured", QueueType)
+		b.skip(dependsOnTopology+"of no queue is it known that it is as configured", QueueType)
 	case topology.Type == amqp.Classic:
 		b.fine(QueueType, classicPromisesLess)
 	default:
@@ -314,7 +314,7 @@ func (b *brokerSide) deliveryLimits(plan amqp.Plan, topology amqp.Topology) {
 	switch {
 	case len(b.findings) > before:
 	case len(unknown) > 0:
-		b.skip(dependsOnTopology+strings.Join(unknown, ", "), DeliveryLimits)
+		b.skip(dependsOnTopology+"it is not known of "+strings.Join(unknown, ", "), DeliveryLimits)
 	default:
 		b.fine(DeliveryLimits, fmt.Sprintf("as configured on %d queues", len(limited)))
 	}

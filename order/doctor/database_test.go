@@ -69,7 +69,11 @@ func TestMigrationsPending(t *testing.T) {
 	if err := db.Exec("DELETE FROM lapse_schema_orders WHERE version_id > 0").Error; err != nil {
 		t.Fatal(err)
 	}
-	want(t, examine(t, cfg), doctor.Migrations, "00001_orders.sql", doctor.Broker, away)
+	findings := examine(t, cfg)
+	want(t, findings, doctor.Migrations, "00001_orders.sql", doctor.Broker, away)
+	if f := about(findings, doctor.Migrations, doctor.Problem); len(f) == 1 && !strings.Contains(f[0].Cure, "lapse migrate up") {
+		t.Error(f[0].Cure)
+	}
 	if err := db.Exec("DROP TABLE lapse_schema_orders, lapse_schema_transport, lapse_outbox").Error; err != nil {
 		t.Fatal(err)
 	}

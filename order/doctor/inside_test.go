@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 	gormmysql "gorm.io/driver/mysql"
 	"gorm.io/gorm"
 
@@ -77,6 +78,24 @@ func TestWhichClockIsOff(t *testing.T) {
 		f := compareClocks(test.db, test.broker)
 		if f.Check != Clocks || f.State != test.state || !strings.Contains(f.Saw, test.saw) || !strings.Contains(f.Cure, test.cure) || (f.Cure == "") != (test.state != Problem) {
 			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// The broker tells whole seconds, and the message may have become due at any time until it was here.
+func TestReadsTheBrokersClock(t *testing.T) {
+	published := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	received := published.Add(trialTTL + 50*time.Millisecond)
+	death := func(at any) amqp091.Delivery {
+		return amqp091.Delivery{Headers: amqp091.Table{"x-death": []any{amqp091.Table{"time": at}}}}
+	}
+	got := clockOf(death(published.Add(90*time.Second)), published, received)
+	if want := (offset{true, 90*time.Second - 150*time.Millisecond, 91*time.Second - trialTTL}); got != want {
+		t.Errorf("%v; want %v", got, want)
+	}
+	for _, d := range []amqp091.Delivery{{}, death(nil), {Headers: amqp091.Table{"x-death": "x"}}, {Headers: amqp091.Table{"x-death": []any{"x"}}}} {
+		if clockOf(d, published, received).known {
+			t.Errorf("%v tells a time", d.Headers)
 		}
 	}
 }
