@@ -33,6 +33,9 @@ var (
 	ErrNotDue = errors.New("not due yet")
 	// ErrPaused: expiry is paused. Nothing was expired.
 	ErrPaused = errors.New("expiry is paused")
+	// ErrNotAccepted: the broker did not confirm in time that it has the order. It may have it all the
+	// same; sending it again, with the same id, is safe.
+	ErrNotAccepted = errors.New("not accepted by the broker")
 	// ErrUnavailable: the database is away, read-only, overloaded or incomplete, or others keep locked
 	// what the work needs. It may or may not have been done; doing it again is safe, if [Service] does
 	// not say otherwise.

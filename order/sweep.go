@@ -21,9 +21,11 @@ type Sweep struct {
 	Batch int
 	// Logger is slog.Default when nil.
 	Logger *slog.Logger
+	// OnExpired, if set, is told of each order that was expired, and the time by the database's clock. Many
+	// are a sign of lost timers, but only while the broker is up and no timers wait in the due queue.
+	OnExpired func(e Expiry, now time.Time)
 	// OnRound, if set, is told of each round of Run, also of one that ended early: what it has expired
-	// is expired. Many expired orders are a sign of lost timers, but only while the broker is up and no
-	// timers wait in the due queue. A round that the end of Run cut short has the context's error.
+	// is expired. A round that the end of Run cut short has the context's error.
 	OnRound func(took time.Duration, sum Summary, err error)
 }
 
@@ -109,6 +111,9 @@ func (s *Sweep) Once(ctx context.Context) (Summary, error) {
 			switch e.Outcome {
 			case OutcomeExpired:
 				sum.Expired++
+				if s.OnExpired != nil {
+					s.OnExpired(e, expiries.Now)
+				}
 			case OutcomeFailed:
 				sum.Failed++
 			}

@@ -38,7 +38,8 @@ func (s *overdueOnce) Overdue(context.Context, time.Duration, order.Cursor, int)
 
 func (s *overdueOnce) Expire(_ context.Context, ids []string) (order.Expiries, error) {
 	s.expired = append(s.expired, ids...)
-	return order.Expiries{Orders: []order.Expiry{{ID: ids[0], Outcome: order.OutcomeExpired}}}, nil
+	now := time.Now()
+	return order.Expiries{Now: now, Orders: []order.Expiry{{ID: ids[0], Outcome: order.OutcomeExpired, Deadline: now.Add(-45 * time.Second)}}}, nil
 }
 
 func TestSweepGoesOnAfterAnError(t *testing.T) {
@@ -48,6 +49,7 @@ func TestSweepGoesOnAfterAnError(t *testing.T) {
 		var told []string
 		sweep := order.Sweep{
 			Store: &store, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			OnExpired: func(e order.Expiry, now time.Time) { told = append(told, fmt.Sprint(e.ID, " ", now.Sub(e.Deadline))) },
 			OnRound: func(took time.Duration, sum order.Summary, err error) {
 				told = append(told, fmt.Sprint(took, sum.Expired, err))
 			},
@@ -61,7 +63,7 @@ func TestSweepGoesOnAfterAnError(t *testing.T) {
 		if len(store.asked) != 3 || store.asked[2].Sub(begin) != 2*time.Minute || len(store.expired) != 1 {
 			t.Errorf("asked at %v, expired %v", store.asked, store.expired)
 		}
-		want := []string{"1s 0 database unavailable", "1s 1 <nil>", "1s 0 <nil>"}
+		want := []string{"1s 0 database unavailable", "o-1 45s", "1s 1 <nil>", "1s 0 <nil>"}
 		if !slices.Equal(told, want) {
 			t.Errorf("it told of the rounds %q, want %q", told, want)
 		}

@@ -70,7 +70,7 @@ type Checkout struct {
 	metrics  metrics
 	relay    atomic.Pointer[outbox.Relay]
 	intake   intake
-	ready    atomic.Pointer[func() error]
+	process  atomic.Pointer[process]
 }
 
 // New puts a Checkout together on a pool, which should come from [database.Open] but may be the shop's
@@ -119,7 +119,7 @@ func (c *Checkout) PlaceIn(tx *gorm.DB, d order.Draft) (order.Order, error) {
 func (c *Checkout) Sweeper() *order.Sweep {
 	return &order.Sweep{
 		Store: c.store, Every: c.cfg.SweepEvery, Grace: c.cfg.SweepGrace, Batch: c.cfg.Batch, Logger: c.cfg.Logger,
-		OnRound: c.metrics.sweepRound,
+		OnExpired: c.metrics.sweptOrder, OnRound: c.metrics.sweepRound,
 	}
 }
 

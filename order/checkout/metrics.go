@@ -17,7 +17,7 @@ import (
 type metrics struct {
 	transport *amqp.Metrics
 	outbox    *outbox.Metrics
-	timers    *orderamqp.Metrics
+	orders    *orderamqp.Metrics
 	// swept counts orders that the sweep expired. They are a sign of lost timers only while the broker
 	// is up and the due queue empty.
 	swept prometheus.Counter
@@ -29,7 +29,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 	return metrics{
 		transport: amqp.NewMetrics(r),
 		outbox:    outbox.NewMetrics(r),
-		timers:    orderamqp.NewMetrics(r),
+		orders:    orderamqp.NewMetrics(r),
 		swept: promauto.With(r).NewCounter(prometheus.CounterOpts{
 			Name: "lapse_swept_total", Help: "Orders expired by the sweep because their timer had not come.",
 		}),
@@ -38,9 +38,14 @@ func newMetrics(r prometheus.Registerer) metrics {
 	}
 }
 
+// sweptOrder tells of an order that the sweep has expired.
+func (m metrics) sweptOrder(e order.Expiry, now time.Time) {
+	m.swept.Inc()
+	m.orders.Lateness.Observe(now.Sub(e.Deadline).Seconds())
+}
+
 // sweepRound tells of a round of the sweep.
-func (m metrics) sweepRound(took time.Duration, sum order.Summary, err error) {
-	m.swept.Add(float64(sum.Expired))
+func (m metrics) sweepRound(took time.Duration, _ order.Summary, err error) {
 	m.loops.round("sweep", took, err)
 }
 

@@ -191,7 +191,7 @@ func TestFiveThousandOrders(t *testing.T) {
 		t.Errorf("lateness of what was not stalled: %s, where 99 %% of the payments took up to %s", lateness, paying)
 	}
 	swept := replicas[0].metric("lapse_swept_total") + replicas[1].metric("lapse_swept_total")
-	byTimer := replicas[0].metric("lapse_lateness_seconds") + replicas[1].metric("lapse_lateness_seconds")
+	byTimer := replicas[0].metric("lapse_timers_total", "outcome", "expired") + replicas[1].metric("lapse_timers_total", "outcome", "expired")
 	t.Logf("%v orders were expired by timers, %v by the sweep", byTimer, swept)
 	if int(swept+byTimer) != v.Expired {
 		t.Errorf("timers and sweep say that they expired %v orders, but it were %d", swept+byTimer, v.Expired)

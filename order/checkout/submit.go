@@ -13,17 +13,13 @@ import (
 	"github.com/lapse-go/lapse/order/orderamqp"
 )
 
-// ErrNotAccepted: the broker has not confirmed what was submitted. It may have it all the same, so the
-// order may still be placed; submitting it again, with the same id, is safe.
-var ErrNotAccepted = errors.New("the order was not accepted")
-
 // Submit publishes the draft as a message of [orderamqp.KindPlace] and returns when the broker has
 // confirmed it: the order will be placed, or refused by an order.refused, also if the database is away at
 // present. The time to pay runs from when it is placed; without a window it is that of whoever places it. The
 // draft needs an id (see [order.Service.Prepare]), by which the order can be asked for.
 //
 // It needs [Checkout.Serve] with the role [API]. The error wraps [order.ErrInvalid] if the draft is not
-// valid, and else [ErrNotAccepted]: at once while the broker is away or takes no messages, and in any case
+// valid, and else [order.ErrNotAccepted]: at once while the broker is away or takes no messages, and in any case
 // when ctx ends or Config.Shutdown has passed.
 func (c *Checkout) Submit(ctx context.Context, d order.Draft) error {
 	if err := d.Validate(); err != nil {
@@ -37,7 +33,7 @@ func (c *Checkout) Submit(ctx context.Context, d order.Draft) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.cfg.Shutdown, 10*time.Second))
 	defer cancel()
 	if err := c.intake.publish(ctx, amqp.Publishing{Message: m, Exchange: c.topology.Due()}); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotAccepted, err)
+		return fmt.Errorf("%w: %w", order.ErrNotAccepted, err)
 	}
 	return nil
 }

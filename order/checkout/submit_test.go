@@ -37,7 +37,7 @@ func (s *shop) submit(c *checkout.Checkout, prefix string, callers, n int, windo
 				done.mu.Lock()
 				if err == nil {
 					done.accepted = append(done.accepted, d)
-				} else if done.unanswered = append(done.unanswered, d); !errors.Is(err, checkout.ErrNotAccepted) {
+				} else if done.unanswered = append(done.unanswered, d); !errors.Is(err, order.ErrNotAccepted) {
 					s.t.Errorf("%s: %v", d.ID, err)
 				}
 				done.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *shop) awaitPlaced(patience time.Duration, done *submissions) {
 		s.ledger.Placed(d, s.get(d.ID), nil)
 	}
 	for _, d := range done.unanswered {
-		s.ledger.Placed(d, order.Order{}, checkout.ErrNotAccepted)
+		s.ledger.Placed(d, order.Order{}, order.ErrNotAccepted)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestSubmitSaysWhyNot(t *testing.T) {
 		err := c.Submit(ctx, draft("o", 0, time.Second))
 		return time.Since(begin), err
 	}
-	if _, err := submit(s.Checkout, time.Second); !errors.Is(err, checkout.ErrNotAccepted) || !strings.Contains(err.Error(), "role api") {
+	if _, err := submit(s.Checkout, time.Second); !errors.Is(err, order.ErrNotAccepted) || !strings.Contains(err.Error(), "role api") {
 		t.Errorf("without the role: %v", err)
 	}
 	for _, change := range []func(*order.Draft){
@@ -213,7 +213,7 @@ func TestSubmitSaysWhyNot(t *testing.T) {
 	} {
 		d := draft("o", 0, 0)
 		change(&d)
-		if err := s.Submit(t.Context(), d); !errors.Is(err, order.ErrInvalid) || errors.Is(err, checkout.ErrNotAccepted) {
+		if err := s.Submit(t.Context(), d); !errors.Is(err, order.ErrInvalid) || errors.Is(err, order.ErrNotAccepted) {
 			t.Errorf("%+v: %v", d, err)
 		}
 	}
@@ -224,12 +224,12 @@ func TestSubmitSaysWhyNot(t *testing.T) {
 		t.Errorf("all is well, and it says %v", err)
 	}
 	proxy.Stall()
-	if took, err := submit(r.Checkout, 500*time.Millisecond); !errors.Is(err, checkout.ErrNotAccepted) || !errors.Is(err, context.DeadlineExceeded) || took > time.Second {
+	if took, err := submit(r.Checkout, 500*time.Millisecond); !errors.Is(err, order.ErrNotAccepted) || !errors.Is(err, context.DeadlineExceeded) || took > time.Second {
 		t.Errorf("with a broker that does not answer, after %s: %v", took, err)
 	}
 	proxy.Refuse()
 	await(t, 10*time.Second, "it is not ready", func() bool { return r.Ready() != nil })
-	if took, err := submit(r.Checkout, 10*time.Second); !errors.Is(err, checkout.ErrNotAccepted) || took > time.Second {
+	if took, err := submit(r.Checkout, 10*time.Second); !errors.Is(err, order.ErrNotAccepted) || took > time.Second {
 		t.Errorf("without a broker, after %s: %v", took, err)
 	}
 	if r.Check(t.Context()) == nil {
@@ -264,13 +264,13 @@ func TestSubmitToABrokerThatBlocks(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		err := r.Submit(ctx, draft("during", 0, 0))
-		if err != nil && !errors.Is(err, checkout.ErrNotAccepted) {
+		if err != nil && !errors.Is(err, order.ErrNotAccepted) {
 			t.Errorf("while it blocks: %v", err)
 		}
 		return r.Ready() != nil
 	})
 	begin := time.Now()
-	if err := r.Submit(t.Context(), draft("during", 0, 0)); !errors.Is(err, checkout.ErrNotAccepted) || !strings.Contains(err.Error(), "accepts no messages") || time.Since(begin) > time.Second {
+	if err := r.Submit(t.Context(), draft("during", 0, 0)); !errors.Is(err, order.ErrNotAccepted) || !strings.Contains(err.Error(), "accepts no messages") || time.Since(begin) > time.Second {
 		t.Errorf("while it blocks, after %s: %v", time.Since(begin), err)
 	}
 	node.Ctl("set_vm_memory_high_watermark", "0.6")

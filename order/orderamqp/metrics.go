@@ -35,7 +35,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "lapse_timers_total", Help: "Timers that came, by what became of the order.",
 		}, []string{"outcome"}),
 		Lateness: f.NewHistogram(prometheus.HistogramOpts{
-			Name: "lapse_lateness_seconds", Help: "From the deadline of an order to its expiry by a timer.",
+			Name: "lapse_lateness_seconds", Help: "From the deadline of an order to its expiry, by a timer or by the sweep.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, .8, 1, 2.5, 5, 10, 30, 60, 300, 3600},
 		}),
 		Placements: f.NewCounterVec(prometheus.CounterOpts{

@@ -1,0 +1,87 @@
+package checkout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/lapse-go/lapse/amqp"
+	"github.com/lapse-go/lapse/amqp/database"
+	"github.com/lapse-go/lapse/migrations"
+)
+
+// Ready is nil while [Checkout.Serve] is connected to the broker, its timers and the orders to place are
+// being handled, or expiry is paused, and [Checkout.Submit] can publish, as far as these are its roles; it
+// else says why not.
+func (c *Checkout) Ready() error {
+	p := c.process.Load()
+	if p == nil {
+		return errors.New("not serving yet")
+	}
+	return p.ready()
+}
+
+// Check is nil while the process is ready (see [Checkout.Ready]) and the database answers and has the tables
+// of this program, and else says why not. It takes as long as ctx lets it.
+func (c *Checkout) Check(ctx context.Context) error {
+	if err := c.Ready(); err != nil {
+		return err
+	}
+	pool, err := c.db.DB()
+	if err != nil {
+		return err
+	}
+	return migrations.Check(ctx, pool)
+}
+
+func (p *process) ready() error {
+	if p.has(API) {
+		if err := p.intake.ready(); err != nil {
+			return err
+		}
+	}
+	if !p.loops() {
+		return nil
+	}
+	started := p.started.Load()
+	if started == nil {
+		return errors.New("waiting for the database, or for the broker at the start")
+	}
+	for _, check := range *started {
+		if err := check(); err != nil && !errors.Is(err, amqp.ErrPaused) {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitDatabase waits until the database answers, and fails if its tables are not those of this
+// program.
+func (c *Checkout) awaitDatabase(ctx context.Context) error {
+	pool, err := c.db.DB()
+	if err != nil {
+		return err
+	}
+	waiting := false
+	pause := backoff.WithContext(backoff.NewExponentialBackOff(
+		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0)), ctx)
+	return backoff.Retry(func() error {
+		err := migrations.Check(ctx, pool)
+		switch {
+		case err == nil:
+			return nil
+		case database.IsRefused(err):
+			return backoff.Permanent(fmt.Errorf("%w (does the database exist? `lapse migrate up` creates it)", err))
+		case !database.IsOutage(err):
+			return backoff.Permanent(err)
+		}
+		if !waiting {
+			c.cfg.Logger.Warn("waiting for the database", "error", err)
+			waiting = true
+		}
+		return err
+	}, pause)
+}
