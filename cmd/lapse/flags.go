@@ -12,7 +12,8 @@ import (
 )
 
 // Flags that several commands have. Each is also an environment variable, LAPSE_… ; those marked secret
-// may be given as a file, LAPSE_…_FILE.
+// may be given as a file, LAPSE_…_FILE. What is for one call has the command in its variable's name: a
+// LAPSE_TAG that is there for something else must not limit anything.
 
 // namespaceFlag has to be the same in every process of a service.
 type namespaceFlag struct {
@@ -42,7 +43,7 @@ type workFlags struct {
 	Batch        int      `default:"200" help:"Most messages in a batch."`
 	SweepEvery   duration `default:"1m" help:"How often overdue orders are looked for."`
 	Hold         duration `default:"10m" help:"How long messages are held through an outage: well below the broker's consumer_timeout."`
-	Shutdown     duration `default:"10s" help:"How long to finish what is in hand on SIGTERM."`
+	Shutdown     duration `default:"10s" help:"How long to finish what is in hand on SIGTERM. The API has the first half of it, the loops the second."`
 }
 
 // grace is how long a timer may be late before the sweep closes its order.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 // series counts is tested where it is counted; here all of them are seen together, from outside.
 func TestMetrics(t *testing.T) {
 	s := newService(t)
-	r := s.start("--sweep-every=200ms")
+	r := s.start("--sweep-every=200ms", "--tries=2", "--retry-delay=50ms")
 	ctx := t.Context()
 	if _, err := r.SetStock(ctx, "kettle", 10); err != nil {
 		t.Fatal(err)
@@ -41,8 +42,12 @@ func TestMetrics(t *testing.T) {
 	if _, err := r.Get(ctx, "nobody"); !errors.Is(err, order.ErrNotFound) {
 		t.Fatal(err)
 	}
-	await(t, 20*time.Second, "all orders are closed", func() bool {
-		return s.count("status = 'expired'") == 5 && r.series(ctx)["lapse_queue_messages"] != nil
+	s.deliver(`not JSON`,
+		`{"order_id": "nobody", "deadline": "2020-01-01T00:00:00Z"}`,                                                    // fails, and is tried again
+		fmt.Sprintf(`{"order_id": "nobody", "deadline": %q}`, time.Now().Add(2*time.Second).UTC().Format(time.RFC3339))) // hops
+	await(t, 20*time.Second, "all orders are closed, and two messages are dead", func() bool {
+		series := r.series(ctx)
+		return s.count("status = 'expired'") == 5 && sum(series["lapse_dead_letters_total"]) >= 2 && series["lapse_queue_messages"] != nil
 	})
 
 	text := r.scrape(ctx)
@@ -59,8 +64,8 @@ func TestMetrics(t *testing.T) {
 		"lapse_timers_published_total":              6,
 		"lapse_timers_total":                        5,
 		"lapse_lateness_seconds":                    1,
-		"lapse_messages_total":                      6,
-		"lapse_dead_letters_total":                  0,
+		"lapse_messages_total":                      11,
+		"lapse_dead_letters_total":                  2,
 		"lapse_batch_size":                          2,
 		"lapse_placements_total":                    1,
 		"lapse_published_total":                     13,
@@ -93,6 +98,11 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %v, and should be %v at least", name, got, want)
 		}
 	}
+	for outcome, want := range map[string]float64{"done": 6, "deferred": 1, "retried": 1, "dead": 2} {
+		if got := sum(series["lapse_messages_total"], outcome); got < want {
+			t.Errorf("%v messages were %s, and should be %v at least", got, outcome, want)
+		}
+	}
 	for _, path := range []string{"/healthz", "/readyz"} {
 		if code := r.ask(ctx, path, nil); code != http.StatusOK {
 			t.Errorf("%s: %d", path, code)
@@ -100,9 +110,13 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// sum is that of a series' values, or of its observations.
-func sum(f *dto.MetricFamily) (total float64) {
+// sum is that of a series' values, or of its observations: of those with this value of a label, if one is
+// given.
+func sum(f *dto.MetricFamily, label ...string) (total float64) {
 	for _, m := range f.GetMetric() {
+		if len(label) > 0 && !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == label[0] }) {
+			continue
+		}
 		total += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 	}
 	return total
@@ -136,7 +150,7 @@ func (r *replica) ask(ctx context.Context, path string, body io.Writer) int {
 	}
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		r.t.Fatal(err)
+		return 0 // not there yet
 	}
 	defer answer.Body.Close()
 	if body != nil {

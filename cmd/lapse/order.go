@@ -88,8 +88,8 @@ func (f outputFlag) printOrder(to console, o order.Order) error {
 type orderPay struct {
 	shopFlags
 	ID        string `arg:"" name:"id" help:"The order."`
-	Reference string `required:"" help:"Of the payment at the payment provider. The same again is the same payment."`
-	Amount    money  `help:"In minor units with the currency, such as 1999EUR; the order's total when not given."`
+	Reference string `required:"" env:"LAPSE_PAY_REFERENCE" help:"Of the payment at the payment provider. The same again is the same payment."`
+	Amount    money  `env:"LAPSE_PAY_AMOUNT" help:"In minor units with the currency, such as 1999EUR; the order's total when not given."`
 }
 
 func (c *orderPay) Run(ctx context.Context, to console) error {
@@ -127,8 +127,8 @@ type orderExtend struct {
 	shopFlags
 	byFlags
 	ID string    `arg:"" name:"id" help:"The order."`
-	By duration  `xor:"to" required:"" help:"By how much from its present deadline, such as 20m. Not known when it comes again: after an error look at the order first."`
-	To time.Time `xor:"to" required:"" help:"New deadline, such as 2030-01-31T12:30:00Z."`
+	By duration  `xor:"to" required:"" env:"LAPSE_EXTEND_BY" help:"By how much from its present deadline, such as 20m. Not known when it comes again: after an error look at the order first."`
+	To time.Time `xor:"to" required:"" env:"LAPSE_EXTEND_TO" help:"New deadline, such as 2030-01-31T12:30:00Z."`
 }
 
 func (c *orderExtend) Run(ctx context.Context, to console) error {
@@ -152,9 +152,9 @@ func (c *orderExtend) Run(ctx context.Context, to console) error {
 type orderExtendAll struct {
 	shopFlags
 	byFlags
-	By  duration `required:"" help:"By how much, such as 20m."`
-	Tag string   `help:"Only the orders with this tag."`
-	Key string   `help:"Of the request, which is done once however often it is made. A new one when not given."`
+	By  duration `required:"" env:"LAPSE_EXTEND_ALL_BY" help:"By how much, such as 20m."`
+	Tag string   `env:"LAPSE_EXTEND_ALL_TAG" help:"Only the orders with this tag."`
+	Key string   `env:"LAPSE_EXTEND_ALL_KEY" help:"Of the request, which is done once however often it is made. A new one when not given."`
 }
 
 func (c *orderExtendAll) Run(ctx context.Context, to console) error {

@@ -18,11 +18,11 @@ type orderPlace struct {
 	shopFlags
 	windowFlag
 	ID       string   `arg:"" optional:"" name:"id" help:"Of the order: the same one with the same content is the same order. A new one when not given."`
-	Line     []line   `help:"SKU:QUANTITY:PRICE of one piece in minor units with the currency, such as kettle:2:1999EUR. May be given several times."`
-	Customer string   `help:"The shop's own name for the customer."`
-	Region   string   `help:"The shop's own name for the region."`
-	Tag      []string `help:"For extend-all. May be given several times."`
-	File     string   `short:"f" help:"A file of orders instead: JSON objects like the body of POST /v1/orders, one after the other; - for standard input."`
+	Line     []line   `env:"LAPSE_PLACE_LINE" help:"SKU:QUANTITY:PRICE of one piece in minor units with the currency, such as kettle:2:1999EUR. May be given several times."`
+	Customer string   `env:"LAPSE_PLACE_CUSTOMER" help:"The shop's own name for the customer."`
+	Region   string   `env:"LAPSE_PLACE_REGION" help:"The shop's own name for the region."`
+	Tag      []string `env:"LAPSE_PLACE_TAG" help:"For extend-all. May be given several times."`
+	File     string   `short:"f" env:"LAPSE_PLACE_FILE" help:"A file of orders instead: JSON objects like the body of POST /v1/orders, one after the other; - for standard input."`
 }
 
 // placedAtOnce is how many orders of a file are placed together.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
@@ -53,7 +54,7 @@ func (s *serve) Run(ctx context.Context, to console) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	api, err := s.api(s.Role, shop, s.Shutdown.time(), registry, logger)
+	api, err := s.api(s.Role, shop, cfg.Shutdown, registry, logger)
 	if err != nil {
 		return err
 	}
@@ -84,5 +85,8 @@ func (s *serveFlags) config(logger *slog.Logger) (checkout.Config, error) {
 	}
 	cfg := s.workFlags.apply(s.topologyFlags.checkout(), logger)
 	cfg.Window = s.Window.time()
+	if slices.Contains(s.Role, checkout.API) {
+		cfg.Shutdown /= 2 // the loops end after the API
+	}
 	return cfg, nil
 }

@@ -3,9 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,6 +29,7 @@ import (
 	"github.com/lapse-go/lapse/amqp/amqptest"
 	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/checkout"
+	"github.com/lapse-go/lapse/order/orderamqp"
 	"github.com/lapse-go/lapse/order/web"
 )
 
@@ -40,6 +49,19 @@ func newService(t *testing.T) *service {
 	return s
 }
 
+// deliver publishes timers to the due exchange, as any program may.
+func (s *service) deliver(bodies ...string) {
+	s.t.Helper()
+	publisher := amqp.NewPublisher(amqptest.Conn(s.t), amqp.PublisherConfig{Logger: amqptest.Logger(s.t)})
+	defer publisher.Close()
+	for _, body := range bodies {
+		m := amqp.Publishing{Message: amqp.Message{Kind: orderamqp.KindPaymentTimeout, Body: []byte(body)}, Exchange: s.topology.Due()}
+		if err := publisher.Publish(s.t.Context(), m)[0]; err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
 // replica is a process of `lapse serve`, with a client of its API.
 type replica struct {
 	*web.Client
@@ -52,6 +74,13 @@ type replica struct {
 
 // start starts a replica and waits until it is ready.
 func (s *service) start(args ...string) *replica {
+	s.t.Helper()
+	r := s.launch(args...)
+	await(s.t, 30*time.Second, "the replica is ready", func() bool { return r.ask(s.t.Context(), "/readyz", nil) == http.StatusOK })
+	return r
+}
+
+func (s *service) launch(args ...string) *replica {
 	s.t.Helper()
 	api, metrics := freeAddress(s.t), freeAddress(s.t)
 	r := &replica{t: s.t, metrics: metrics, ended: make(chan struct{})}
@@ -77,7 +106,6 @@ func (s *service) start(args ...string) *replica {
 		s.t.Fatal(err)
 	}
 	r.Client = client
-	await(s.t, 30*time.Second, "the replica is ready", func() bool { return r.Check(s.t.Context()) == nil })
 	return r
 }
 
@@ -282,6 +310,137 @@ func TestExitCodesOfTheBroker(t *testing.T) {
 	output, _ := refused.CombinedOutput() // asked for its state below
 	if code := refused.ProcessState.ExitCode(); code != exitNotAllowed || bytes.Contains(output, []byte("wrong@")) {
 		t.Errorf("with a wrong password: exit code %d\n%s", code, output)
+	}
+}
+
+// Without tokens the API is on loopback, whatever its address says. With tokens it is where it is told to be,
+// and each may do what its role says.
+func TestWhoMayUseTheAPI(t *testing.T) {
+	s := newService(t)
+	_, port, err := net.SplitHostPort(freeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// An address of this machine other than the one of localhost.
+	elsewhere := func(scheme, token string, hc *http.Client) *web.Client {
+		c, err := web.NewClient(scheme+"://"+net.JoinHostPort("127.0.0.2", port), token, hc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	local := s.start("--listen=0.0.0.0:" + port)
+	if err := elsewhere("http", "", nil).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("asked for from elsewhere: %v", err)
+	}
+	local.stop()
+	if !strings.Contains(local.log.String(), "on loopback only") {
+		t.Error("it does not say that it is on loopback only")
+	}
+
+	tokens := map[web.Role]string{}
+	var file strings.Builder
+	for _, role := range web.Roles {
+		token, line, err := web.NewToken(string(role), role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens[role] = token
+		fmt.Fprintln(&file, line)
+	}
+	dir := t.TempDir()
+	cert, key, roots := certificate(t, dir)
+	if err := os.WriteFile(dir+"/tokens", []byte(file.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	encrypted := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	defer encrypted.CloseIdleConnections()
+	r := s.launch("--listen=0.0.0.0:"+port, "--tokens-file", dir+"/tokens", "--tls-cert", cert, "--tls-key", key)
+	operator, viewer := elsewhere("https", tokens[web.Operator], encrypted), elsewhere("https", tokens[web.Viewer], encrypted)
+	await(t, 30*time.Second, "it is ready", func() bool { return operator.Check(t.Context()) == nil })
+	if _, err := operator.SetStock(t.Context(), "kettle", 1); err != nil {
+		t.Error(err)
+	}
+	if _, err := viewer.SetStock(t.Context(), "kettle", 1); !errors.Is(err, web.ErrForbidden) {
+		t.Errorf("a viewer sets stock: %v", err)
+	}
+	if _, err := elsewhere("https", "lapse_nonsense", encrypted).Paused(t.Context()); !errors.Is(err, web.ErrUnauthorized) {
+		t.Errorf("a stranger asks: %v", err)
+	}
+	if _, err := elsewhere("https", tokens[web.Checkout], encrypted).Place(t.Context(), kettle("A-1", time.Minute)); err != nil {
+		t.Error(err)
+	}
+	if _, err := operator.Cancel(t.Context(), "A-1", order.By{Why: "a test"}); err != nil {
+		t.Error(err)
+	}
+	timeline, err := viewer.Timeline(t.Context(), "A-1")
+	if err != nil || len(timeline) != 2 || timeline[1].By.Who != "operator" {
+		t.Errorf("%v, %v", timeline, err)
+	}
+	r.stop()
+	for _, token := range tokens {
+		if strings.Contains(r.log.String(), token) {
+			t.Error("the log has a token in it")
+		}
+	}
+}
+
+// certificate makes one for 127.0.0.2, which signs itself.
+func certificate(t *testing.T, dir string) (cert, key string, roots *x509.CertPool) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 2)},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	public, err := x509.CreateCertificate(rand.Reader, &template, &template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = dir+"/cert.pem", dir+"/key.pem"
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: public})
+	if err := errors.Join(os.WriteFile(cert, certPEM, 0o600),
+		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	roots = x509.NewCertPool()
+	roots.AppendCertsFromPEM(certPEM)
+	return cert, key, roots
+}
+
+// An order that another transaction keeps locked can be tried again later.
+func TestTryLater(t *testing.T) {
+	s := newService(t)
+	if err := s.db.Exec("INSERT INTO lapse_stock VALUES ('kettle', 1, 0, 0)").Error; err != nil {
+		t.Fatal(err)
+	}
+	dsn := s.dsn + "?innodb_lock_wait_timeout=1"
+	if strings.Contains(s.dsn, "?") {
+		dsn = s.dsn + "&innodb_lock_wait_timeout=1"
+	}
+	command := func(args ...string) (code int, output []byte) {
+		cmd := exec.Command("lapse", args...)
+		cmd.Env = append(os.Environ(), "LAPSE_MYSQL_DSN="+dsn, "LAPSE_NAMESPACE="+s.topology.Namespace)
+		output, _ = cmd.CombinedOutput() // asked for its state
+		return cmd.ProcessState.ExitCode(), output
+	}
+	if code, output := command("order", "place", "A-1", "--line=kettle:1:1999EUR"); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, output)
+	}
+	tx := s.db.Begin()
+	defer tx.Rollback()
+	if err := tx.Exec("SELECT * FROM lapse_orders WHERE id = 'A-1' FOR UPDATE").Error; err != nil {
+		t.Fatal(err)
+	}
+	if code, output := command("order", "cancel", "A-1"); code != exitTryLater {
+		t.Errorf("exit code %d\n%s", code, output)
 	}
 }
 

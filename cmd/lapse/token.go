@@ -15,7 +15,7 @@ type token struct {
 type tokenNew struct {
 	outputFlag
 	Name string   `arg:"" help:"Who will use it: the name in timelines and logs."`
-	Role web.Role `required:"" enum:"viewer,checkout,operator" help:"viewer looks, checkout places and changes single orders too, operator may do everything."`
+	Role web.Role `required:"" env:"LAPSE_TOKEN_ROLE" enum:"viewer,checkout,operator" help:"viewer looks, checkout places and changes single orders too, operator may do everything."`
 }
 
 // Run needs no server.
