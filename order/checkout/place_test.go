@@ -162,7 +162,7 @@ func TestOrdersArePlacedByMessage(t *testing.T) {
 		{MessageId: strings.Repeat("ö", 100), ContentEncoding: "utf-8", AppId: "a till", Headers: amqp091.Table{"lapse-attempt": "three", "x-shop": int32(7)}},
 	} {
 		id := fmt.Sprint("foreign-", i)
-		m.Body = []byte(strings.Replace(strings.Replace(valid, "foreign-0", id, 1), `"lines":`, `"colour":"red","lines":`, 1))
+		m.Body = []byte(strings.Replace(valid, "foreign-0", id, 1))
 		placed, messages = append(placed, draft(id, 0, 0)), append(messages, m)
 	}
 
@@ -201,6 +201,11 @@ func TestOrdersArePlacedByMessage(t *testing.T) {
 	either := []order.Draft{draft("either", 1, 0), draft("either", 2, 0)}
 	messages = append(messages, asks(t, either[0]), asks(t, either[1]))
 	refused["either"] = orderamqp.EventData{Reason: orderamqp.ReasonConflict, Error: "another content"}
+
+	messages = append(messages, amqp091.Publishing{
+		Body: []byte(strings.Replace(strings.Replace(valid, "foreign-0", "mistyped", 1), `"lines":`, `"windw":"5s","lines":`, 1)),
+	})
+	refused["mistyped"] = orderamqp.EventData{Reason: orderamqp.ReasonInvalid, Error: `unknown field "windw"`}
 
 	malformed := []string{
 		``, `not JSON`, `[]`, `null`, valid + "{}", valid[:len(valid)-1], "\x1f\x8b\x08\x00", `{"id": 7}`, `{"lines": []}`,

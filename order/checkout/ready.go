@@ -39,7 +39,11 @@ func (c *Checkout) Check(ctx context.Context) error {
 
 func (p *process) ready() error {
 	if p.has(API) {
-		if err := p.intake.ready(); err != nil {
+		err := p.intake.ready()
+		if errors.Is(err, errNoIntake) {
+			err = p.intakeClosed()
+		}
+		if err != nil {
 			return err
 		}
 	}

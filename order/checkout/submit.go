@@ -32,7 +32,11 @@ func (c *Checkout) Submit(ctx context.Context, d order.Draft) error {
 	m.AppID = c.topology.Namespace
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.cfg.Shutdown, 10*time.Second))
 	defer cancel()
-	if err := c.intake.publish(ctx, amqp.Publishing{Message: m, Exchange: c.topology.Due()}); err != nil {
+	err = c.intake.publish(ctx, amqp.Publishing{Message: m, Exchange: c.topology.Due()})
+	if errors.Is(err, errNoIntake) {
+		err = c.intakeClosed()
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", order.ErrNotAccepted, err)
 	}
 	return nil
@@ -44,7 +48,19 @@ type intake struct {
 	publisher *amqp.Publisher
 }
 
-var errNoIntake = errors.New("this process does not serve the role api at present")
+var errNoIntake = errors.New("this process does not serve the role api")
+
+// intakeClosed is why nothing can be submitted while the intake is not open.
+func (c *Checkout) intakeClosed() error {
+	p := c.process.Load()
+	if p == nil || !p.has(API) {
+		return errNoIntake
+	}
+	if err := p.publishing.Ready(); err != nil {
+		return err
+	}
+	return errors.New("not all exchanges and queues are there yet, or the process is ending")
+}
 
 func (i *intake) open(p *amqp.Publisher) {
 	i.mu.Lock()

@@ -31,25 +31,25 @@ type Event struct {
 type EventData struct {
 	OrderID  string `json:"order_id"`
 	Version  int64  `json:"version"` // 1 for the order's first event, without gaps; 0 for order.refused
-	Status   string `json:"status"`
+	Status   string `json:"status"`  // an order.Status, or "refused"
 	Customer string `json:"customer,omitempty"`
 	Region   string `json:"region,omitempty"`
 
-	Tags     []string   `json:"tags,omitempty"`
-	Lines    []Line     `json:"lines"`
-	Total    Money      `json:"total"`
-	PlacedAt time.Time  `json:"placed_at"`
-	Deadline time.Time  `json:"deadline"`
-	ClosedAt *time.Time `json:"closed_at,omitempty"`
+	Tags     []string  `json:"tags,omitempty"`
+	Lines    []Line    `json:"lines"`
+	Total    Money     `json:"total"`
+	PlacedAt time.Time `json:"placed_at,omitzero"` // these two of all but order.refused
+	Deadline time.Time `json:"deadline,omitzero"`
+	ClosedAt time.Time `json:"closed_at,omitzero"`
 
-	Who         string     `json:"who,omitempty"` // order.cancelled, order.extended
-	Why         string     `json:"why,omitempty"`
-	OldDeadline *time.Time `json:"old_deadline,omitempty"` // order.extended
-	Payment     *Payment   `json:"payment,omitempty"`      // order.paid, order.payment_late
-	Reason      Reason     `json:"reason,omitempty"`       // order.refused
-	Error       string     `json:"error,omitempty"`        // order.refused: the reason in words
-	OutOfStock  []string   `json:"out_of_stock,omitempty"` // order.refused
-	UnknownSKUs []string   `json:"unknown_skus,omitempty"` // order.refused
+	Who         string    `json:"who,omitempty"` // order.cancelled, order.extended
+	Why         string    `json:"why,omitempty"`
+	OldDeadline time.Time `json:"old_deadline,omitzero"`  // order.extended
+	Payment     *Payment  `json:"payment,omitempty"`      // order.paid, order.payment_late
+	Reason      Reason    `json:"reason,omitempty"`       // order.refused
+	Error       string    `json:"error,omitempty"`        // order.refused: the reason in words
+	OutOfStock  []string  `json:"out_of_stock,omitempty"` // order.refused
+	UnknownSKUs []string  `json:"unknown_skus,omitempty"` // order.refused
 }
 
 // Reason is why an order was refused.
@@ -97,25 +97,19 @@ func eventData(e order.Event) EventData {
 	d := EventData{
 		OrderID: o.ID, Version: o.Version, Status: string(o.Status), Customer: o.Customer, Region: o.Region,
 		Tags: o.Tags, Lines: linesOf(o.Lines), Total: Money(o.Total),
-		PlacedAt: o.PlacedAt.UTC(), Deadline: o.Deadline.UTC(), ClosedAt: instant(o.ClosedAt),
-		Who: e.By.Who, Why: e.By.Why, OldDeadline: instant(e.OldDeadline),
+		PlacedAt: o.PlacedAt.UTC(), Deadline: o.Deadline.UTC(), ClosedAt: o.ClosedAt.UTC(),
+		Who: e.By.Who, Why: e.By.Why, OldDeadline: e.OldDeadline.UTC(),
 	}
 	if e.Payment.Reference != "" {
 		d.Payment = &Payment{e.Payment.Reference, Money(e.Payment.Amount)}
 	}
 	if e.Type == order.EventRefused {
+		// It is no order, so nobody is to take it for a pending one.
+		d.Status, d.PlacedAt, d.Deadline = "refused", time.Time{}, time.Time{}
 		d.Reason, d.Error = reason(e.Cause), e.Cause.Error()
 		if shortage, ok := errors.AsType[*order.ShortageError](e.Cause); ok {
 			d.OutOfStock, d.UnknownSKUs = shortage.Short, shortage.Unknown
 		}
 	}
 	return d
-}
-
-func instant(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
 }

@@ -1,6 +1,7 @@
 package orderamqp
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -26,8 +27,8 @@ func EncodePlace(d order.Draft) (amqp.Message, error) {
 	return amqp.Message{Kind: KindPlace, Body: body}, nil
 }
 
-// DecodePlace reads an order that anybody may have sent. Fields that are not known here are ignored, as a
-// newer sender may have more to say. The draft is not validated but for its id.
+// DecodePlace reads an order that anybody may have sent. The draft is not validated but for its id. A field
+// that is not known here is an error: a mistyped window would otherwise cost the shop, or its customer, money.
 //
 // An error that wraps [order.ErrInvalid] comes with a draft that has an id, so that its sender can be told
 // of it. Any other error comes without: nobody could tell whose order it is.
@@ -41,6 +42,13 @@ func DecodePlace(m amqp.Message) (order.Draft, error) {
 		return order.Draft{}, fmt.Errorf("an order with the id %.80q: give 1 to %d printable ASCII characters without spaces, as in %s", body.ID, order.MaxIDBytes, looks)
 	}
 	d, err := body.Order()
+	if err == nil {
+		strict := json.NewDecoder(bytes.NewReader(m.Body))
+		strict.DisallowUnknownFields()
+		if unknown := strict.Decode(new(Draft)); unknown != nil {
+			err = fmt.Errorf("%w: %w", order.ErrInvalid, unknown)
+		}
+	}
 	if d.Request = m.ID; d.Request == "" {
 		d.Request = fmt.Sprintf("%x", sha256.Sum256(m.Body)) // who gives no id is known by what he says
 	}
