@@ -39,6 +39,9 @@ func (c *config) Run(parsed *kong.Context, to console) error {
 		list = append(list, s)
 		rows = append(rows, table.Row{s.Variable, s.Value, s.From})
 	}
+	for _, name := range strangers(parsed.Model) {
+		fmt.Fprintf(to.Err, "%s is no setting: is it mistyped?\n", name)
+	}
 	return c.print(to, list, table.Row{"variable", "value", "from"}, rows...)
 }
 

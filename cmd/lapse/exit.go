@@ -40,7 +40,6 @@ var (
 // exitCode is what the error of a command comes to.
 func exitCode(ctx context.Context, err error) int {
 	var mismatch *amqp.MismatchError
-	var refusal *amqp091.Error
 	switch {
 	case err == nil:
 		return exitOK
@@ -50,9 +49,10 @@ func exitCode(ctx context.Context, err error) int {
 		return exitPartly
 	case errors.Is(err, errUsage), errors.Is(err, order.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, errConfig), errors.Is(err, migrations.ErrPending), errors.As(err, &mismatch), isMySQL(err, noSuchDatabase, noSuchTable):
+	case errors.Is(err, errConfig), errors.Is(err, migrations.ErrPending), errors.As(err, &mismatch), isMySQL(err, noSuchDatabase, noSuchTable),
+		isAMQP(err, amqp091.NotAllowed): // no such vhost
 		return exitConfig
-	case database.IsRefused(err), isMySQL(err, noGrant), errors.As(err, &refusal) && refusal.Code == amqp091.AccessRefused:
+	case database.IsRefused(err), isMySQL(err, noGrant), isAMQP(err, amqp091.AccessRefused):
 		return exitNotAllowed
 	case errors.Is(err, order.ErrPaused), database.IsConflict(err):
 		return exitTryLater
@@ -72,4 +72,9 @@ const (
 func isMySQL(err error, numbers ...uint16) bool {
 	e, ok := errors.AsType[*mysql.MySQLError](err)
 	return ok && slices.Contains(numbers, e.Number)
+}
+
+func isAMQP(err error, code int) bool {
+	e, ok := errors.AsType[*amqp091.Error](err)
+	return ok && e.Code == code
 }

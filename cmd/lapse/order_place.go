@@ -43,11 +43,17 @@ func (c *orderPlace) Run(ctx context.Context, to console) error {
 		for _, l := range c.Line {
 			d.Lines = append(d.Lines, order.Line(l))
 		}
-		o, err := shop.Place(ctx, d)
+		placed, err := shop.PlaceAll(ctx, []order.Draft{d})
 		if err != nil {
 			return err
 		}
-		return c.printOrder(to, o)
+		if placed[0].Err != nil {
+			return placed[0].Err
+		}
+		if placed[0].Repeated {
+			fmt.Fprintf(to.Err, "Order %s had been placed before; this is what became of it.\n", d.ID)
+		}
+		return c.printOrder(to, placed[0].Order)
 	})
 }
 

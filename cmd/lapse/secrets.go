@@ -37,6 +37,28 @@ func secretFile(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	return nil, nil
 }
 
+// strangers are the environment variables that look like Lapse's and are of no flag: mistyped ones, or what
+// Kubernetes sets for a service of this name.
+func strangers(app *kong.Application) []string {
+	known := map[string]bool{}
+	for _, leaf := range app.Leaves(true) {
+		for _, flag := range leaf.Flags {
+			for _, env := range flag.Envs {
+				known[env] = true
+				known[env+"_FILE"] = flag.Tag.Has("secret")
+			}
+		}
+	}
+	var names []string
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, "LAPSE_") && !known[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // redacted is a secret's value as it may be shown: a URI or a DSN without its password.
 func redacted(text string) string {
 	if uri, err := url.Parse(text); err == nil && uri.Scheme != "" && uri.Host != "" {

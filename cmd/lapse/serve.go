@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/alecthomas/kong"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
@@ -30,8 +31,11 @@ type serveFlags struct {
 }
 
 // Run works until ctx ends, and then finishes what is in hand.
-func (s *serve) Run(ctx context.Context, to console) error {
+func (s *serve) Run(ctx context.Context, parsed *kong.Context, to console) error {
 	logger := newLogger(to.Err, s.LogLevel)
+	if names := strangers(parsed.Model); len(names) > 0 {
+		logger.Info("some environment variables look like settings, and are none", "names", names)
+	}
 	broker, err := s.brokerFlags.config("", logger)
 	if err != nil {
 		return err

@@ -305,6 +305,12 @@ func TestExitCodesOfTheBroker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	uri.Vhost = "there-is-none"
+	missing := plan(uri.String())
+	_ = missing.Run() // asked for its state below
+	if code := missing.ProcessState.ExitCode(); code != exitConfig {
+		t.Errorf("without its vhost: exit code %d", code)
+	}
 	uri.Password = "wrong"
 	refused := plan(uri.String())
 	output, _ := refused.CombinedOutput() // asked for its state below

@@ -123,7 +123,7 @@ func (f brokerFlags) connect(ctx context.Context) (*amqp.Conn, error) {
 		switch {
 		case err == nil, conn.Blocked():
 			return conn, nil
-		case refused && refusal.Code == amqp091.AccessRefused:
+		case refused && (refusal.Code == amqp091.AccessRefused || refusal.Code == amqp091.NotAllowed): // login, vhost
 			conn.Close()
 			return nil, err
 		}

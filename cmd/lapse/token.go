@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-
 	"github.com/lapse-go/lapse/order/web"
 )
 
@@ -25,5 +23,9 @@ func (t *tokenNew) Run(to console) error {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	fmt.Fprintln(to.Err, "Give the token to its user, and add the line to the file that LAPSE_TOKENS_FILE names.")
-	return t.print(to, map[string]string{"token": secret, "line": line}, nil, table.Row{"token", secret}, table.Row{"line", line})
+	if t.Output == "json" {
+		return t.print(to, map[string]string{"token": secret, "line": line}, nil)
+	}
+	_, err = fmt.Fprintf(to.Out, "token: %s\nline:  %s\n", secret, line) // to be copied whole, so in no table
+	return err
 }
