@@ -46,7 +46,8 @@ func (s *serve) Run(ctx context.Context, parsed *kong.Context, to console) error
 	}
 	registry := newRegistry()
 	cfg.Registerer = registry
-	db, closing, err := s.open(database.Options{Logger: logger})
+	// Eight are for the API, one is for each worker, and the rest for the other loops.
+	db, closing, err := s.open(database.Options{Logger: logger, MaxOpen: 16 + s.Workers + s.PlaceWorkers})
 	if err != nil {
 		return err
 	}
