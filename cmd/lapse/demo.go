@@ -102,7 +102,7 @@ func (d *demo) Run(ctx context.Context, to console) (err error) {
 
 // serveLocally makes a server of the API on a port of its own, and a client of it.
 func serveLocally(shop *checkout.Checkout, logger *slog.Logger) (server, *web.Client, error) {
-	handler, err := web.New(web.Config{Shop: shop, Sweep: shop.Sweeper().Once, Version: version, Logger: logger})
+	handler, err := web.New(apiConfig(shop, logger))
 	if err != nil {
 		return server{}, nil, err
 	}
@@ -111,7 +111,7 @@ func serveLocally(shop *checkout.Checkout, logger *slog.Logger) (server, *web.Cl
 		return server{}, nil, err
 	}
 	client, err := web.NewClient("http://"+l.Addr().String(), "", nil)
-	return server{l, func(ctx context.Context, l net.Listener) error { return handler.Serve(ctx, l, time.Second) }}, client, err
+	return server{l, handler, time.Second, logger}, client, err
 }
 
 // freshDatabase returns a pool on a new database and the function that drops it.

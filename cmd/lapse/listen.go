@@ -37,7 +37,9 @@ type opsFlags struct {
 // server answers on an address until it is told to stop; the zero server answers nothing.
 type server struct {
 	listener net.Listener
-	serve    func(context.Context, net.Listener) error
+	handler  http.Handler
+	shutdown time.Duration // see web.Serve
+	logger   *slog.Logger
 }
 
 func (s server) run(ctx context.Context) error {
@@ -45,7 +47,7 @@ func (s server) run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return s.serve(ctx, s.listener)
+	return web.Serve(ctx, s.listener, s.handler, s.shutdown, s.logger)
 }
 
 // close is for a server that never ran.
@@ -60,7 +62,8 @@ func (f apiFlags) api(does roles, shop *checkout.Checkout, shutdown time.Duratio
 	if !slices.Contains(does, checkout.API) {
 		return server{}, nil
 	}
-	cfg := web.Config{Shop: shop, Sweep: shop.Sweeper().Once, Version: version, Registerer: registry, Logger: logger}
+	cfg := apiConfig(shop, logger)
+	cfg.Registerer = registry
 	address := f.Listen
 	if f.TokensFile != "" {
 		tokens, err := readTokens(f.TokensFile)
@@ -93,7 +96,14 @@ func (f apiFlags) api(does roles, shop *checkout.Checkout, shutdown time.Duratio
 		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
 	}
 	logger.Info("the API is up", "address", l.Addr().String(), "tls", f.TLSCert != "")
-	return server{l, func(ctx context.Context, l net.Listener) error { return handler.Serve(ctx, l, shutdown) }}, nil
+	return server{l, handler, shutdown, logger}, nil
+}
+
+// apiConfig lets everybody in, on loopback.
+func apiConfig(shop *checkout.Checkout, logger *slog.Logger) web.Config {
+	return web.Config{
+		Orders: shop.Service, Submit: shop.Submit, Sweep: shop.Sweeper().Once, Check: shop.Check, Version: version, Logger: logger,
+	}
 }
 
 func readTokens(file string) (*web.Tokens, error) {
@@ -121,7 +131,7 @@ func (f opsFlags) ops(shop *checkout.Checkout, registry *prometheus.Registry, lo
 	mux := http.NewServeMux()
 	mux.Handle("/", web.Health(shop.Check))
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
-	return server{l, func(ctx context.Context, l net.Listener) error { return web.Serve(ctx, l, mux, time.Second, logger) }}, nil
+	return server{l, mux, time.Second, logger}, nil
 }
 
 // newRegistry has what every Go program tells, and which one this is.

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"net/http"
 	"strconv"
-	"sync/atomic"
-	"time"
 )
 
 // answer keeps what an operation answers until it is complete, so that one that fails on the way is a
@@ -48,12 +46,4 @@ func (a *answer) send() {
 	}
 	a.w.WriteHeader(a.status)
 	_, _ = a.w.Write(a.body.Bytes()) // of no use to a client that is gone
-}
-
-// limiter lets one pass a second.
-type limiter struct{ last atomic.Int64 }
-
-func (l *limiter) allow() bool {
-	now, last := time.Now().UnixNano(), l.last.Load()
-	return now-last >= int64(time.Second) && l.last.CompareAndSwap(last, now)
 }

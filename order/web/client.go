@@ -17,9 +17,9 @@ import (
 	"github.com/lapse-go/lapse/order/orderamqp"
 )
 
-// Client asks a [Server]. Its methods are those of package order's Service, with the same errors: what the
-// service refuses is a [Problem], which wraps them. Who does something is said by the token, whatever
-// [order.By] says. It tries nothing again; whoever does so after an error should give orders ids of their
+// Client asks a [Server]. Methods that are named as those of [order.Service] do what these do, with the same
+// errors: what the service refuses is a [Problem], which wraps them. Who does something is said by the token,
+// whatever [order.By] says. It tries nothing again; whoever does so after an error should give orders ids of their
 // own. Safe for concurrent use.
 type Client struct {
 	base  string
@@ -54,7 +54,7 @@ func (c *Client) Place(ctx context.Context, d order.Draft) (order.Order, error) 
 }
 
 // PlaceAsync has an order placed soon, also while the database is away, and returns its id once the broker
-// has it. Whether there is stock is known only then: events tell, and Get. It fails with [ErrNotAccepted]
+// has it. Whether there is stock is known only then: events tell, and Get. It fails with [order.ErrNotAccepted]
 // if the broker does not confirm in time.
 func (c *Client) PlaceAsync(ctx context.Context, d order.Draft) (id string, err error) {
 	var reply submittedBody
@@ -168,7 +168,7 @@ func (c *Client) Sweep(ctx context.Context) (order.Summary, error) {
 	return order.Summary{Found: reply.Found, Expired: reply.Expired, Failed: reply.Failed, Paused: errors.Is(err, order.ErrPaused)}, err
 }
 
-// Check says why the service cannot do its work, or nil.
+// Check is nil while the service can do its work. Why it cannot is told by /readyz of its metrics listener.
 func (c *Client) Check(ctx context.Context) error {
 	return c.ask(ctx, http.MethodGet, "/readyz", nil, nil, nil)
 }
@@ -198,7 +198,7 @@ func (c *Client) ask(ctx context.Context, method, path string, body, reply any, 
 	for name, values := range header {
 		r.Header[name] = values
 	}
-	r.Header.Set("Accept", "application/json, "+problemType)
+	r.Header.Set("Accept", "application/json, "+problemMedia)
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -233,16 +233,16 @@ func (c *Client) ask(ctx context.Context, method, path string, body, reply any, 
 func readProblem(answer *http.Response, text []byte) error {
 	p := &Problem{}
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
-	if media != problemType || json.Unmarshal(text, p) != nil || p.Type == "" {
+	if media != problemMedia || json.Unmarshal(text, p) != nil || p.Type == "" {
 		p = &Problem{Type: "about:blank", Detail: fmt.Sprintf("the service, or what is before it, answered %s: %.200s", answer.Status, bytes.TrimSpace(text))}
 		if to := answer.Header.Get("Location"); to != "" {
 			p.Detail += " (go to " + to + ")"
 		}
 	}
 	p.Status = answer.StatusCode
-	for _, k := range kinds {
-		if k.uri() == p.Type {
-			p.cause = k.cause
+	for _, t := range problemTypes {
+		if t.uri() == p.Type {
+			p.cause = t.cause
 		}
 	}
 	switch {

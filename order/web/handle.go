@@ -5,11 +5,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"strings"
 	"time"
 )
@@ -102,29 +100,24 @@ func tooLarge(most int64) *Problem {
 
 // serve has the operation answered. A panic is an answer, too.
 func (s *Server) serve(a *answer, r *http.Request, handler http.HandlerFunc) {
-	defer func() {
-		if p := recover(); p != nil {
-			stack := debug.Stack()
-			if other, ok := p.(*panicked); ok {
-				p, stack = other.value, other.stack
-			}
-			a.cause = fmt.Errorf("panic: %v\n%s", p, stack)
-			a.problem(problem(internal, "the service failed; its log has more about request %s", a.request))
-		}
-	}()
-	handler(a, r.WithContext(context.WithValue(r.Context(), answerKey{}, a)))
+	err := safely(func() error {
+		handler(a, r.WithContext(context.WithValue(r.Context(), answerKey{}, a)))
+		return nil
+	})
+	if err != nil {
+		a.cause = err
+		a.problem(problemOf(err, a.request))
+	}
 }
 
-// report logs what the service is to blame for, and returns the status for the metrics. Of the outages of a
-// server, which each request meets, it logs one a second.
+// report logs what the service is to blame for, and returns the status for the metrics. What servers are to
+// blame for is logged by their [outage], and of whether the service is ready whoever asks reads the answer.
 func (s *Server) report(r *http.Request, op *operation, a *answer) int {
-	switch {
-	case a.status < http.StatusInternalServerError, op.id == readyID: // whoever asks that reads the answer
-	case r.Context().Err() != nil:
-		return statusGone
-	case a.status == http.StatusServiceUnavailable && !s.outages.allow():
-	default:
+	if a.status >= http.StatusInternalServerError && a.status != http.StatusServiceUnavailable {
 		s.cfg.Logger.WarnContext(r.Context(), "request failed", "operation", op.id, "status", a.status, "request", a.request, "error", a.cause)
+	}
+	if a.status >= http.StatusInternalServerError && r.Context().Err() != nil {
+		return statusGone
 	}
 	return a.status
 }

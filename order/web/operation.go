@@ -1,14 +1,12 @@
 package web
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -21,8 +19,7 @@ type operation struct {
 	public           bool // anybody may, without a token
 	status           int  // when it went well
 	maxBody          int64
-	timeout          time.Duration // callTimeout when zero
-	problems         []*kind       // what it may answer besides those of all operations
+	problems         []*problemType // what it may answer besides those of all operations
 	// answers are the bodies that go with each status, where there are several.
 	answers map[int]any
 }
@@ -31,13 +28,13 @@ func (op *operation) pattern() string { return op.method + " " + op.path }
 
 // Problems of every operation that needs a token, and of those with a body.
 var (
-	commonProblems = []*kind{malformed, invalid, unauthorized, forbidden, crossOrigin, wrongHost, bodyLate, bodyTooLarge, unavailable, internal}
-	bodyProblems   = []*kind{mediaType}
+	commonProblems = []*problemType{malformed, invalid, unauthorized, forbidden, crossOrigin, wrongHost, bodyLate, bodyTooLarge, unavailable, internal}
+	bodyProblems   = []*problemType{mediaType}
 )
 
 const bearer = "bearer"
 
-// register adds an operation. What do returns has to end soon after its context: it is bounded in time.
+// register adds an operation.
 func register[I, O any](s *Server, api huma.API, op *operation, do func(context.Context, *I) (*O, error)) {
 	problems := slices.Concat(commonProblems, op.problems)
 	if op.maxBody > 0 {
@@ -59,8 +56,6 @@ func register[I, O any](s *Server, api huma.API, op *operation, do func(context.
 		Security:     []map[string][]string{{bearer: {}}},
 		MaxBodyBytes: -1, BodyReadTimeout: -1, // the body is read before
 	}, func(ctx context.Context, in *I) (*O, error) {
-		ctx, cancel := context.WithTimeout(ctx, cmp.Or(op.timeout, callTimeout))
-		defer cancel()
 		out, err := do(ctx, in)
 		if err != nil {
 			a := ctx.Value(answerKey{}).(*answer)
@@ -72,11 +67,11 @@ func register[I, O any](s *Server, api huma.API, op *operation, do func(context.
 }
 
 // problemResponses documents problems: those with one status together.
-func problemResponses(api *huma.OpenAPI, problems []*kind) map[string]*huma.Response {
+func problemResponses(api *huma.OpenAPI, problems []*problemType) map[string]*huma.Response {
 	schema := api.Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "")
 	byStatus := make(map[int][]string)
-	for _, k := range problems {
-		byStatus[k.status] = append(byStatus[k.status], k.uri())
+	for _, t := range problems {
+		byStatus[t.status] = append(byStatus[t.status], t.uri())
 	}
 	responses := make(map[string]*huma.Response, len(byStatus))
 	for status, types := range byStatus {
@@ -84,7 +79,7 @@ func problemResponses(api *huma.OpenAPI, problems []*kind) map[string]*huma.Resp
 		types = slices.Compact(types)
 		response := &huma.Response{
 			Description: http.StatusText(status) + ": " + strings.Join(types, ", "),
-			Content:     map[string]*huma.MediaType{problemType: {Schema: schema}},
+			Content:     map[string]*huma.MediaType{problemMedia: {Schema: schema}},
 		}
 		if status == http.StatusServiceUnavailable {
 			response.Headers = map[string]*huma.Param{"Retry-After": {

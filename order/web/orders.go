@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/lapse-go/lapse/amqp"
 	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/orderamqp"
 )
@@ -27,7 +28,7 @@ type Order struct {
 	Total    orderamqp.Money  `json:"total"`
 	Status   order.Status     `json:"status" enum:"pending,paid,cancelled,expired" doc:"Pending, then exactly one of the others for good: paid, cancelled by a person, expired by its deadline."`
 	PlacedAt time.Time        `json:"placed_at"`
-	Window   string           `json:"window" doc:"The time to pay that it was placed with." example:"30m0s"`
+	Window   string           `json:"window" doc:"The time to pay that it was placed with." example:"30m"`
 	Deadline time.Time        `json:"deadline" doc:"From when on it may be expired while it is pending."`
 	ClosedAt *time.Time       `json:"closed_at,omitempty"`
 	Version  int64            `json:"version" doc:"Counts the order's events: 1 when placed."`
@@ -61,7 +62,7 @@ type Entry struct {
 func OrderOf(o order.Order, timeline ...order.Entry) *Order {
 	b := &Order{
 		ID: o.ID, Customer: o.Customer, Region: o.Region, Tags: o.Tags, Lines: make([]orderamqp.Line, len(o.Lines)),
-		Total: orderamqp.Money(o.Total), Status: o.Status, PlacedAt: o.PlacedAt.UTC(), Window: o.Window.String(),
+		Total: orderamqp.Money(o.Total), Status: o.Status, PlacedAt: o.PlacedAt.UTC(), Window: amqp.RungName(o.Window),
 		Deadline: o.Deadline.UTC(), Version: o.Version,
 	}
 	for i, line := range o.Lines {
@@ -112,7 +113,8 @@ func (b *Order) timeline() []order.Entry {
 	return entries
 }
 
-type orderInput struct {
+// OrderPath is the part of a request that names an order. It is exported because huma needs that.
+type OrderPath struct {
 	ID string `path:"id" minLength:"1" maxLength:"64" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces" doc:"The order's id, with everything that has a meaning in a path escaped; . and .. as %2E and %2E%2E."`
 }
 
@@ -155,7 +157,7 @@ type submittedBody struct {
 }
 
 type payInput struct {
-	ID   string `path:"id" minLength:"1" maxLength:"64" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces" doc:"The order's id, with everything that has a meaning in a path escaped; . and .. as %2E and %2E%2E."`
+	OrderPath
 	Body struct {
 		Reference string           `json:"reference" minLength:"1" maxLength:"128" doc:"Identifies the payment at the payment provider."`
 		Amount    *orderamqp.Money `json:"amount,omitempty" doc:"The order's total when absent."`
@@ -163,7 +165,7 @@ type payInput struct {
 }
 
 type cancelInput struct {
-	ID   string `path:"id" minLength:"1" maxLength:"64" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces" doc:"The order's id, with everything that has a meaning in a path escaped; . and .. as %2E and %2E%2E."`
+	OrderPath
 	Body *whyBody
 }
 
@@ -182,7 +184,7 @@ func (b *whyBody) by(ctx context.Context) order.By {
 func by(ctx context.Context, why string) order.By { return order.By{Who: actor(ctx), Why: why} }
 
 type extendInput struct {
-	ID   string `path:"id" minLength:"1" maxLength:"64" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces" doc:"The order's id, with everything that has a meaning in a path escaped; . and .. as %2E and %2E%2E."`
+	OrderPath
 	Body struct {
 		Deadline time.Time `json:"deadline" doc:"Later or earlier than it is, but to come, and within a year."`
 		Why      string    `json:"why,omitempty" maxLength:"1000"`
@@ -216,7 +218,7 @@ func ProgressOf(p order.ExtendProgress) *Progress {
 type progressAnswer struct{ Body *Progress }
 
 func (s *Server) registerOrders(api huma.API) {
-	closedKinds := []*kind{alreadyPaid, alreadyCancelled, alreadyExpired}
+	closed := []*problemType{alreadyPaid, alreadyCancelled, alreadyExpired}
 	register(s, api, &operation{
 		id: "place-order", method: http.MethodPost, path: "/v1/orders", role: Checkout, status: http.StatusCreated, maxBody: maxOrderBody,
 		summary: "Place an order",
@@ -224,15 +226,15 @@ func (s *Server) registerOrders(api huma.API) {
 			"and 201 as well, so it is safe to send again whatever happened, if it has an id. " +
 			"With Prefer: respond-async it is answered with 202 and the id once the broker has the order, also while the database is away; " +
 			"it is placed soon after, or order.refused says why not.",
-		problems: []*kind{conflict, outOfStock, unknownSKU, notAccepted},
+		problems: []*problemType{conflict, outOfStock, unknownSKU, notAccepted},
 		answers:  map[int]any{http.StatusCreated: Order{}, http.StatusAccepted: submittedBody{}},
 	}, s.place)
 	register(s, api, &operation{
 		id: "get-order", method: http.MethodGet, path: "/v1/orders/{id}", role: Viewer, status: http.StatusOK,
 		summary: "Show an order", doc: "With its payments and its timeline.",
-		problems: []*kind{notFoundHere},
-	}, func(ctx context.Context, in *orderInput) (*orderAnswer, error) {
-		return orderOf(call(ctx, s.pulse, func(ctx context.Context) (*Order, error) { return s.history(ctx, in.ID) }))
+		problems: []*problemType{notFoundHere},
+	}, func(ctx context.Context, in *OrderPath) (*orderAnswer, error) {
+		return orderOf(call(ctx, s, func(ctx context.Context) (*Order, error) { return s.history(ctx, in.ID) }))
 	})
 	register(s, api, &operation{
 		id: "pay-order", method: http.MethodPost, path: "/v1/orders/{id}/pay", role: Checkout, status: http.StatusOK, maxBody: maxBody,
@@ -240,13 +242,13 @@ func (s *Server) registerOrders(api huma.API) {
 		doc: "A pending order becomes paid, also after its deadline, as long as nothing has expired it. The same payment again gets the same answer. " +
 			"A payment for an order that is expired or cancelled (payment-late), or paid by another payment (already-paid), is recorded all the same and has to be refunded: " +
 			"order.payment_late says so once, and the problem has the order.",
-		problems: []*kind{notFoundHere, conflict, alreadyPaid, paymentLate},
+		problems: []*problemType{notFoundHere, conflict, alreadyPaid, paymentLate},
 	}, func(ctx context.Context, in *payInput) (*orderAnswer, error) {
 		payment := order.Payment{Reference: in.Body.Reference}
 		if in.Body.Amount != nil {
 			payment.Amount = order.Money(*in.Body.Amount)
 		}
-		o, err := call(ctx, s.pulse, func(ctx context.Context) (order.Order, error) { return s.cfg.Shop.Pay(ctx, in.ID, payment) })
+		o, err := call(ctx, s, func(ctx context.Context) (order.Order, error) { return s.cfg.Orders.Pay(ctx, in.ID, payment) })
 		if errors.Is(err, order.ErrLatePayment) || errors.Is(err, order.ErrAlreadyPaid) {
 			p := problemOf(err, "")
 			p.Order = OrderOf(o)
@@ -257,27 +259,27 @@ func (s *Server) registerOrders(api huma.API) {
 	register(s, api, &operation{
 		id: "cancel-order", method: http.MethodPost, path: "/v1/orders/{id}/cancel", role: Checkout, status: http.StatusOK, maxBody: maxBody,
 		summary: "Cancel an order", doc: "Closes a pending order and gives its stock back. Cancelling it again is no error.",
-		problems: slices.Concat(closedKinds, []*kind{notFoundHere}),
+		problems: slices.Concat(closed, []*problemType{notFoundHere}),
 	}, func(ctx context.Context, in *cancelInput) (*orderAnswer, error) {
 		who := in.Body.by(ctx)
-		return changed(call(ctx, s.pulse, func(ctx context.Context) (order.Order, error) { return s.cfg.Shop.Cancel(ctx, in.ID, who) }))
+		return changed(call(ctx, s, func(ctx context.Context) (order.Order, error) { return s.cfg.Orders.Cancel(ctx, in.ID, who) }))
 	})
 	register(s, api, &operation{
 		id: "extend-order", method: http.MethodPost, path: "/v1/orders/{id}/extend", role: Checkout, status: http.StatusOK, maxBody: maxBody,
 		summary: "Move an order's deadline", doc: "Later or earlier, while it is pending. Asking for the deadline that it has is no error.",
-		problems: slices.Concat(closedKinds, []*kind{notFoundHere}),
+		problems: slices.Concat(closed, []*problemType{notFoundHere}),
 	}, func(ctx context.Context, in *extendInput) (*orderAnswer, error) {
 		who := by(ctx, in.Body.Why)
-		return changed(call(ctx, s.pulse, func(ctx context.Context) (order.Order, error) {
-			return s.cfg.Shop.Extend(ctx, in.ID, in.Body.Deadline, who)
+		return changed(call(ctx, s, func(ctx context.Context) (order.Order, error) {
+			return s.cfg.Orders.Extend(ctx, in.ID, in.Body.Deadline, who)
 		}))
 	})
 	register(s, api, &operation{
-		id: "extend-orders", method: http.MethodPost, path: "/v1/orders:extend", role: Operator, status: http.StatusOK, maxBody: maxBody, timeout: longTimeout,
+		id: "extend-orders", method: http.MethodPost, path: "/v1/orders:extend", role: Operator, status: http.StatusOK, maxBody: maxBody,
 		summary: "Give more time to all pending orders, or to those with a tag",
 		doc: "It is done once for a key: sent again with the same key it goes on where it was interrupted, or answers what was done; " +
 			"the same key for another request is a conflict.",
-		problems: []*kind{conflict},
+		problems: []*problemType{conflict},
 	}, s.extendAll)
 }
 
@@ -287,7 +289,7 @@ func (s *Server) place(ctx context.Context, in *placeInput) (*placeAnswer, error
 		return nil, err
 	}
 	if in.async {
-		draft = s.cfg.Shop.Prepare(draft)
+		draft = s.cfg.Orders.Prepare(draft)
 		if err := draft.Validate(); err != nil {
 			return nil, err
 		}
@@ -298,7 +300,7 @@ func (s *Server) place(ctx context.Context, in *placeInput) (*placeAnswer, error
 			Status: http.StatusAccepted, Location: orderPath(draft.ID), Applied: respondAsync, Body: &submittedBody{ID: draft.ID},
 		}, nil
 	}
-	o, err := call(ctx, s.pulse, func(ctx context.Context) (order.Order, error) { return s.cfg.Shop.Place(ctx, draft) })
+	o, err := call(ctx, s, func(ctx context.Context) (order.Order, error) { return s.cfg.Orders.Place(ctx, draft) })
 	if err != nil {
 		return nil, err
 	}
@@ -311,8 +313,10 @@ const submitTimeout = 5 * time.Second
 func (s *Server) submit(ctx context.Context, d order.Draft) error {
 	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
 	defer cancel()
-	if err := s.cfg.Shop.Submit(ctx, d); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotAccepted, err)
+	err := s.cfg.Submit(ctx, d)
+	s.broker.note(err != nil, err)
+	if err != nil {
+		return fmt.Errorf("%w: %w", order.ErrNotAccepted, err)
 	}
 	return nil
 }
@@ -320,11 +324,11 @@ func (s *Server) submit(ctx context.Context, d order.Draft) error {
 func orderPath(id string) string { return "/v1/orders/" + segment(id) }
 
 func (s *Server) history(ctx context.Context, id string) (*Order, error) {
-	o, err := s.cfg.Shop.Get(ctx, id)
+	o, err := s.cfg.Orders.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := s.cfg.Shop.Timeline(ctx, id)
+	entries, err := s.cfg.Orders.Timeline(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -337,7 +341,7 @@ func (s *Server) extendAll(ctx context.Context, in *extendAllInput) (*progressAn
 		return nil, fmt.Errorf("%w: by %.80q: give a duration such as 20m", order.ErrInvalid, in.Body.By)
 	}
 	r := order.ExtendRequest{Key: in.Key, More: more, Tag: in.Body.Tag, By: by(ctx, in.Body.Why)}
-	p, err := call(ctx, s.pulse, func(ctx context.Context) (order.ExtendProgress, error) { return s.cfg.Shop.ExtendAll(ctx, r) })
+	p, err := callLong(ctx, s, func(ctx context.Context) (order.ExtendProgress, error) { return s.cfg.Orders.ExtendAll(ctx, r) })
 	if err != nil {
 		return nil, err
 	}

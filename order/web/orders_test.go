@@ -134,6 +134,12 @@ func TestRefusedOrders(t *testing.T) {
 	wantProblem(t, err, "already-cancelled", http.StatusConflict, order.ErrAlreadyCancelled)
 }
 
+func TestTheWindowIsWrittenAsPeopleDo(t *testing.T) {
+	if got := web.OrderOf(order.Order{Window: 20 * time.Minute}).Window; got != "20m" {
+		t.Errorf("20 minutes are %s", got)
+	}
+}
+
 // Ids may be any bytes from 0x21 to 0x7E, also those that have a meaning in a path.
 func TestIdsThatAreHardToEscape(t *testing.T) {
 	ctx, s := t.Context(), start(t, nil)
@@ -213,7 +219,7 @@ func TestPlacingAtTheSpeedOfTheBroker(t *testing.T) {
 	s.stocked("filter", 1000)
 	begin := time.Now()
 	_, err := s.PlaceAsync(ctx, draft("A-1"))
-	wantProblem(t, err, "not-accepted", http.StatusServiceUnavailable, web.ErrNotAccepted)
+	wantProblem(t, err, "not-accepted", http.StatusServiceUnavailable, order.ErrNotAccepted)
 	if took := time.Since(begin); took > 6*time.Second {
 		t.Errorf("without a broker it took %s", took)
 	}

@@ -117,7 +117,7 @@ func (s *service) wantUnavailable() {
 			"cancel":     func() error { _, err := s.Cancel(ctx, "A-1", order.By{}); return err },
 			"extend":     func() error { _, err := s.Extend(ctx, "A-1", time.Now().Add(time.Hour), order.By{}); return err },
 			"extend all": func() error { _, err := s.ExtendAll(ctx, order.ExtendRequest{Key: "k", More: time.Minute}); return err },
-			"set stock":  func() error { _, err := s.SetStock(ctx, "kettle", 100); return err },
+			"set stock":  func() error { _, err := s.SetStock(ctx, "kettle", 1000); return err }, // it may yet be done
 			"stock":      func() error { _, err := s.Stock(ctx, "kettle"); return err },
 			"pause":      func() error { return s.Pause(ctx, order.By{}) },
 			"resume":     func() error { return s.Resume(ctx, order.By{}) },
@@ -162,8 +162,8 @@ func (s *service) wantBack() {
 	})
 }
 
-// Who has to wait for a lock is not refused, as long as the database answers.
-func TestWaitingForALockIsNoOutage(t *testing.T) {
+// Who has to wait for a lock is not refused, but for one that is kept for long.
+func TestWaitingForALock(t *testing.T) {
 	db := amqptest.Database(t)
 	s := start(t, db)
 	s.stocked("kettle", 100)
@@ -173,11 +173,56 @@ func TestWaitingForALockIsNoOutage(t *testing.T) {
 	if err := tx.Exec("SELECT id FROM lapse_orders WHERE id = 'A-1' FOR UPDATE").Error; err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(3*time.Second, func() { tx.Rollback() })
 	begin := time.Now()
+	_, err := s.Cancel(t.Context(), "A-1", order.By{})
+	wantProblem(t, err, "unavailable", http.StatusServiceUnavailable, order.ErrUnavailable)
+	if took := time.Since(begin); took > promptly {
+		t.Errorf("refused after %s", took)
+	}
+	begin = time.Now()
+	time.AfterFunc(time.Second, func() { tx.Rollback() })
 	o, err := s.Pay(t.Context(), "A-1", order.Payment{Reference: "P-1"})
-	if err != nil || o.Status != order.Paid || time.Since(begin) < 2*time.Second {
+	if err != nil || o.Status != order.Paid || time.Since(begin) < time.Second {
 		t.Errorf("after %s: %v, %v", time.Since(begin), o.Status, err)
+	}
+}
+
+// However many requests wait for one row, the loops that close orders find a connection.
+func TestRequestsLeaveConnectionsToTheLoops(t *testing.T) {
+	db := amqptest.Database(t)
+	pool, err := db.DB()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.SetMaxOpenConns(16)
+	s := start(t, db)
+	s.stocked("kettle", 100)
+	s.stocked("filter", 100)
+	tx := db.WithContext(context.WithoutCancel(t.Context())).Begin()
+	defer tx.Rollback()
+	if err := tx.Exec("SELECT sku FROM lapse_stock WHERE sku = 'kettle' FOR UPDATE").Error; err != nil {
+		t.Fatal(err)
+	}
+	var placing sync.WaitGroup
+	for range 24 {
+		placing.Go(func() {
+			begin := time.Now()
+			_, err := s.Place(t.Context(), draft(""))
+			wantProblem(t, err, "unavailable", http.StatusServiceUnavailable, order.ErrUnavailable)
+			if took := time.Since(begin); took > promptly {
+				t.Errorf("refused after %s", took)
+			}
+		})
+	}
+	const half = 8 + 1 // and the transaction above
+	await(t, promptly, "requests wait", func() bool { return pool.Stats().InUse >= half })
+	begin := time.Now()
+	if _, err := s.shop.Paused(t.Context()); err != nil || time.Since(begin) > 500*time.Millisecond {
+		t.Errorf("a loop had to wait for %s: %v", time.Since(begin), err)
+	}
+	placing.Wait()
+	if n := pool.Stats().WaitCount; n > 0 {
+		t.Errorf("a connection had to be waited for %d times", n)
 	}
 }
 

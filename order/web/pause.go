@@ -55,7 +55,7 @@ func (s *Server) registerPause(api huma.API) {
 		id: "get-pause", method: http.MethodGet, path: "/v1/pause", role: Viewer, status: http.StatusOK,
 		summary: "Show whether expiry is paused",
 	}, func(ctx context.Context, _ *struct{}) (*pauseAnswer, error) {
-		p, err := call(ctx, s.pulse, s.cfg.Shop.Paused)
+		p, err := call(ctx, s, s.cfg.Orders.Paused)
 		if err != nil {
 			return nil, err
 		}
@@ -64,17 +64,17 @@ func (s *Server) registerPause(api huma.API) {
 	register(s, api, &operation{
 		id: "pause", method: http.MethodPost, path: "/v1/pause", role: Operator, status: http.StatusNoContent, maxBody: maxBody,
 		summary: "Pause expiry", doc: "Everywhere, at once; payment goes on. Nothing is expired any more once it is answered.",
-	}, s.switchPause(s.cfg.Shop.Pause))
+	}, s.switchPause(s.cfg.Orders.Pause))
 	register(s, api, &operation{
 		id: "resume", method: http.MethodPost, path: "/v1/resume", role: Operator, status: http.StatusNoContent, maxBody: maxBody,
 		summary: "End the pause", doc: "What became due meanwhile is expired as the timers and the sweep get to it.",
-	}, s.switchPause(s.cfg.Shop.Resume))
+	}, s.switchPause(s.cfg.Orders.Resume))
 	register(s, api, &operation{
-		id: "sweep", method: http.MethodPost, path: "/v1/sweep", role: Operator, status: http.StatusOK, timeout: longTimeout,
+		id: "sweep", method: http.MethodPost, path: "/v1/sweep", role: Operator, status: http.StatusOK,
 		summary: "Expire overdue orders now", doc: "Does one round of the sweep, for orders whose timers did not come.",
-		problems: []*kind{paused},
+		problems: []*problemType{paused},
 	}, func(ctx context.Context, _ *struct{}) (*summaryAnswer, error) {
-		sum, err := call(ctx, s.pulse, s.cfg.Sweep)
+		sum, err := callLong(ctx, s, s.cfg.Sweep)
 		if err != nil {
 			return nil, err
 		}
@@ -88,6 +88,7 @@ func (s *Server) registerPause(api huma.API) {
 func (s *Server) switchPause(turn func(context.Context, order.By) error) func(context.Context, *whyInput) (*struct{}, error) {
 	return func(ctx context.Context, in *whyInput) (*struct{}, error) {
 		by := in.Body.by(ctx)
-		return nil, run(ctx, s.pulse, func(ctx context.Context) error { return turn(ctx, by) })
+		_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, turn(ctx, by) })
+		return nil, err
 	}
 }

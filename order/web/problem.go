@@ -18,51 +18,48 @@ var (
 	ErrUnauthorized = errors.New("unauthorized")
 	// ErrForbidden: the token's role does not allow it.
 	ErrForbidden = errors.New("forbidden")
-	// ErrNotAccepted: the broker did not confirm in time that it has the order. It may have it all the
-	// same; sending the order again is safe if it has an id.
-	ErrNotAccepted = errors.New("not accepted by the broker")
 )
 
-// kind is a type of problem: the answer to errors that wrap its cause.
-type kind struct {
+// problemType is the answer to errors that wrap its cause.
+type problemType struct {
 	name, title string
 	status      int
 	cause       error
 }
 
 // uri is the type of the problem, for good. It is a name, not an address.
-func (k *kind) uri() string { return problemURN + k.name }
+func (t *problemType) uri() string { return problemURN + t.name }
 
 const problemURN = "urn:lapse:problem:"
 
-// All kinds of problems. An error is of the first kind whose cause it wraps.
+// All types of problems. An error is of the first whose cause it wraps.
 var (
-	invalid          = &kind{"invalid", "Invalid", http.StatusUnprocessableEntity, order.ErrInvalid}
-	notFoundHere     = &kind{"not-found", "Not found", http.StatusNotFound, order.ErrNotFound}
-	conflict         = &kind{"conflict", "In use for something else", http.StatusConflict, order.ErrConflict}
-	outOfStock       = &kind{"out-of-stock", "Out of stock", http.StatusConflict, order.ErrOutOfStock}
-	unknownSKU       = &kind{"unknown-sku", "Unknown article", http.StatusConflict, order.ErrUnknownSKU}
-	alreadyPaid      = &kind{"already-paid", "Already paid", http.StatusConflict, order.ErrAlreadyPaid}
-	alreadyCancelled = &kind{"already-cancelled", "Already cancelled", http.StatusConflict, order.ErrAlreadyCancelled}
-	alreadyExpired   = &kind{"already-expired", "Already expired", http.StatusConflict, order.ErrAlreadyExpired}
-	paymentLate      = &kind{"payment-late", "Payment came too late", http.StatusConflict, order.ErrLatePayment}
-	paused           = &kind{"paused", "Expiry is paused", http.StatusConflict, order.ErrPaused}
-	unavailable      = &kind{"unavailable", "Database unavailable", http.StatusServiceUnavailable, order.ErrUnavailable}
-	notAccepted      = &kind{"not-accepted", "Broker unavailable", http.StatusServiceUnavailable, ErrNotAccepted}
-	unauthorized     = &kind{"unauthorized", "Token needed", http.StatusUnauthorized, ErrUnauthorized}
-	forbidden        = &kind{"forbidden", "Not allowed", http.StatusForbidden, ErrForbidden}
-	malformed        = &kind{"malformed", "Not understood", http.StatusBadRequest, order.ErrInvalid}
-	noSuchPath       = &kind{"no-such-path", "No such path", http.StatusNotFound, nil}
-	notAllowed       = &kind{"method-not-allowed", "Method not allowed", http.StatusMethodNotAllowed, nil}
-	bodyLate         = &kind{"body-late", "Body came too slowly", http.StatusRequestTimeout, nil}
-	bodyTooLarge     = &kind{"body-too-large", "Body too large", http.StatusRequestEntityTooLarge, order.ErrInvalid}
-	mediaType        = &kind{"media-type", "Not JSON", http.StatusUnsupportedMediaType, order.ErrInvalid}
-	wrongHost        = &kind{"wrong-host", "Wrong host", http.StatusMisdirectedRequest, ErrForbidden}
-	crossOrigin      = &kind{"cross-origin", "From another site", http.StatusForbidden, ErrForbidden}
-	notReady         = &kind{"not-ready", "Not ready", http.StatusServiceUnavailable, nil}
-	internal         = &kind{"internal", "Failed", http.StatusInternalServerError, nil}
+	invalid          = &problemType{"invalid", "Invalid", http.StatusUnprocessableEntity, order.ErrInvalid}
+	notFoundHere     = &problemType{"not-found", "Not found", http.StatusNotFound, order.ErrNotFound}
+	conflict         = &problemType{"conflict", "In use for something else", http.StatusConflict, order.ErrConflict}
+	outOfStock       = &problemType{"out-of-stock", "Out of stock", http.StatusConflict, order.ErrOutOfStock}
+	unknownSKU       = &problemType{"unknown-sku", "Unknown article", http.StatusConflict, order.ErrUnknownSKU}
+	alreadyPaid      = &problemType{"already-paid", "Already paid", http.StatusConflict, order.ErrAlreadyPaid}
+	alreadyCancelled = &problemType{"already-cancelled", "Already cancelled", http.StatusConflict, order.ErrAlreadyCancelled}
+	alreadyExpired   = &problemType{"already-expired", "Already expired", http.StatusConflict, order.ErrAlreadyExpired}
+	paymentLate      = &problemType{"payment-late", "Payment came too late", http.StatusConflict, order.ErrLatePayment}
+	paused           = &problemType{"paused", "Expiry is paused", http.StatusConflict, order.ErrPaused}
+	unavailable      = &problemType{"unavailable", "Database unavailable", http.StatusServiceUnavailable, order.ErrUnavailable}
+	notAccepted      = &problemType{"not-accepted", "Broker unavailable", http.StatusServiceUnavailable, order.ErrNotAccepted}
+	unauthorized     = &problemType{"unauthorized", "Token needed", http.StatusUnauthorized, ErrUnauthorized}
+	forbidden        = &problemType{"forbidden", "Not allowed", http.StatusForbidden, ErrForbidden}
+	malformed        = &problemType{"malformed", "Not understood", http.StatusBadRequest, order.ErrInvalid}
+	noSuchPath       = &problemType{"no-such-path", "No such path", http.StatusNotFound, nil}
+	notAllowed       = &problemType{"method-not-allowed", "Method not allowed", http.StatusMethodNotAllowed, nil}
+	bodyLate         = &problemType{"body-late", "Body came too slowly", http.StatusRequestTimeout, nil}
+	bodyTooLarge     = &problemType{"body-too-large", "Body too large", http.StatusRequestEntityTooLarge, order.ErrInvalid}
+	mediaType        = &problemType{"media-type", "Not JSON", http.StatusUnsupportedMediaType, order.ErrInvalid}
+	wrongHost        = &problemType{"wrong-host", "Wrong host", http.StatusMisdirectedRequest, ErrForbidden}
+	crossOrigin      = &problemType{"cross-origin", "From another site", http.StatusForbidden, ErrForbidden}
+	notReady         = &problemType{"not-ready", "Not ready", http.StatusServiceUnavailable, nil}
+	internal         = &problemType{"internal", "Failed", http.StatusInternalServerError, nil}
 
-	kinds = []*kind{
+	problemTypes = []*problemType{
 		invalid, notFoundHere, conflict, outOfStock, unknownSKU, alreadyPaid, alreadyCancelled, alreadyExpired,
 		paymentLate, paused, unavailable, notAccepted, unauthorized, forbidden, malformed, noSuchPath, notAllowed,
 		bodyLate, bodyTooLarge, mediaType, wrongHost, crossOrigin, notReady, internal,
@@ -74,8 +71,8 @@ var (
 type Problem struct {
 	_ struct{} `additionalProperties:"true"`
 
-	Type   string `json:"type" doc:"What kind of problem it is: a name that does not change. Not an address."`
-	Title  string `json:"title" doc:"The kind, for people."`
+	Type   string `json:"type" doc:"What it is: a name that does not change. Not an address."`
+	Title  string `json:"title" doc:"The type, for people."`
 	Status int    `json:"status" doc:"The HTTP status."`
 	Detail string `json:"detail" doc:"What was wrong, and what to do."`
 	// Places are what is wrong with the request, each.
@@ -102,9 +99,9 @@ const maxPlaces = 20
 // retryAfter is when to try again what a server that is away prevented, in seconds.
 const retryAfter = "2"
 
-func problem(k *kind, format string, args ...any) *Problem {
-	p := &Problem{Type: k.uri(), Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...), cause: k.cause}
-	if k.status == http.StatusServiceUnavailable {
+func problem(t *problemType, format string, args ...any) *Problem {
+	p := &Problem{Type: t.uri(), Title: t.title, Status: t.status, Detail: fmt.Sprintf(format, args...), cause: t.cause}
+	if t.status == http.StatusServiceUnavailable {
 		p.header = http.Header{"Retry-After": {retryAfter}}
 	}
 	return p
@@ -116,18 +113,18 @@ func problemOf(err error, request string) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
 	}
-	for _, k := range kinds {
-		if k.cause == nil || !errors.Is(err, k.cause) {
+	for _, t := range problemTypes {
+		if t.cause == nil || !errors.Is(err, t.cause) {
 			continue
 		}
 		var p *Problem
-		switch k {
+		switch t {
 		case unavailable:
-			p = problem(k, "the database does not answer, or is too busy; what was asked for may have been done all the same: send the same request again, with the same id or key")
+			p = problem(t, "the database is busy or away; what was asked for may or may not have been done, and repeating it is safe: send the same request again, with the same id or key")
 		case notAccepted:
-			p = problem(k, "the broker did not confirm that it has the order, and may have it all the same: send the order again, with the same id")
+			p = problem(t, "the broker did not confirm that it has the order, and may have it all the same: send the order again, with the same id")
 		default:
-			p = problem(k, "%v", err)
+			p = problem(t, "%v", err)
 		}
 		if shortage, ok := errors.AsType[*order.ShortageError](err); ok {
 			p.OutOfStock, p.UnknownSKUs = shortage.Short, shortage.Unknown
@@ -143,18 +140,18 @@ func ownProblems(_ huma.Context, _ string, v any) (any, error) {
 	if !ok {
 		return v, nil
 	}
-	k := internal
-	for _, candidate := range []*kind{malformed, invalid, mediaType} {
+	t := internal
+	for _, candidate := range []*problemType{malformed, invalid, mediaType} {
 		if candidate.status == model.Status {
-			k = candidate
+			t = candidate
 		}
 	}
-	p := problem(k, "%s", map[*kind]string{
+	p := problem(t, "%s", map[*problemType]string{
 		malformed: "the body is missing, or cannot be understood: send JSON as /openapi.json describes it",
 		invalid:   "the request is not as /openapi.json describes it: correct the places that are wrong",
 		mediaType: "the body is not JSON: send application/json",
 		internal:  "the service failed",
-	}[k])
+	}[t])
 	for _, e := range model.Errors {
 		if len(p.Places) == maxPlaces {
 			break
@@ -177,12 +174,12 @@ func (p *Problem) write(w http.ResponseWriter) {
 	for name, values := range p.header {
 		w.Header()[name] = values
 	}
-	w.Header().Set("Content-Type", problemType)
+	w.Header().Set("Content-Type", problemMedia)
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // a network that fails is the client's to notice
 }
 
-const problemType = "application/problem+json"
+const problemMedia = "application/problem+json"
 
 // GetStatus, GetHeaders and ContentType tell huma how to answer.
 
@@ -193,7 +190,7 @@ func (p *Problem) GetStatus() int { return p.Status }
 func (p *Problem) GetHeaders() http.Header { return p.header }
 
 // ContentType is that of problems.
-func (p *Problem) ContentType(string) string { return problemType }
+func (p *Problem) ContentType(string) string { return problemMedia }
 
 // Error is the detail, and the places that are wrong.
 func (p *Problem) Error() string {

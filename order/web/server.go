@@ -18,34 +18,16 @@ import (
 	"github.com/lapse-go/lapse/order"
 )
 
-// Shop is what the API offers over HTTP; a [checkout.Checkout] is one.
-//
-// [checkout.Checkout]: https://pkg.go.dev/github.com/lapse-go/lapse/order/checkout#Checkout
-type Shop interface {
-	Place(ctx context.Context, d order.Draft) (order.Order, error)
-	// Submit returns once the broker has taken the draft, which is then placed by whoever consumes it.
-	Submit(ctx context.Context, d order.Draft) error
-	Prepare(d order.Draft) order.Draft
-	Pay(ctx context.Context, id string, p order.Payment) (order.Order, error)
-	Cancel(ctx context.Context, id string, by order.By) (order.Order, error)
-	Extend(ctx context.Context, id string, to time.Time, by order.By) (order.Order, error)
-	ExtendAll(ctx context.Context, r order.ExtendRequest) (order.ExtendProgress, error)
-	Get(ctx context.Context, id string) (order.Order, error)
-	Timeline(ctx context.Context, id string) ([]order.Entry, error)
-	SetStock(ctx context.Context, sku string, available int64) (order.Stock, error)
-	Stock(ctx context.Context, skus ...string) ([]order.Stock, error)
-	Pause(ctx context.Context, by order.By) error
-	Resume(ctx context.Context, by order.By) error
-	Paused(ctx context.Context) (order.Pause, error)
-	// Check says why the service cannot do its work, or nil.
-	Check(ctx context.Context) error
-}
-
 // Config says what a [Server] serves, and to whom.
 type Config struct {
-	Shop Shop
+	Orders *order.Service
+	// Submit returns once the broker has taken the draft, which is then placed by whoever consumes it. Any
+	// error counts as [order.ErrNotAccepted].
+	Submit func(ctx context.Context, d order.Draft) error
 	// Sweep does one round of the sweep.
 	Sweep func(ctx context.Context) (order.Summary, error)
+	// Check says why the service cannot do its work, or nil.
+	Check func(ctx context.Context) error
 	// Tokens are those whom the server lets in. When nil everybody is the operator "local", and only
 	// requests for localhost, 127.0.0.1 and [::1] are answered: the listener should be on one of them.
 	Tokens *Tokens
@@ -63,9 +45,10 @@ type Server struct {
 	router      router
 	operations  map[string]*operation // by the pattern of their route
 	crossOrigin *http.CrossOriginProtection
-	pulse       *pulse
 	metrics     metrics
-	outages     limiter
+	places      chan struct{} // of calls of the database
+	database    outage
+	broker      outage
 }
 
 // How long things may take.
@@ -73,10 +56,7 @@ const (
 	headerTimeout = 5 * time.Second
 	bodyTimeout   = 5 * time.Second
 	idleTimeout   = time.Minute
-	// callTimeout is for what an operation does, but those that go through all orders may take longTimeout.
-	callTimeout = 10 * time.Second
-	longTimeout = time.Minute
-	// writeTimeout is for all of it, from the end of the header to the end of the answer.
+	// writeTimeout is for all of it, from the end of the header to the end of the answer. See also callTimeout.
 	writeTimeout = bodyTimeout + longTimeout + 10*time.Second
 )
 
@@ -89,8 +69,8 @@ const (
 
 // New makes the API of a shop.
 func New(cfg Config) (*Server, error) {
-	if cfg.Shop == nil || cfg.Sweep == nil {
-		return nil, errors.New("no shop or no sweep: give both")
+	if cfg.Orders == nil || cfg.Submit == nil || cfg.Sweep == nil || cfg.Check == nil {
+		return nil, errors.New("no orders, or nothing to submit to, sweep or check with: give all four")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -98,10 +78,9 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, operations: make(map[string]*operation),
 		crossOrigin: http.NewCrossOriginProtection(), metrics: newMetrics(cfg.Registerer),
-		pulse: newPulse(func(ctx context.Context) error {
-			_, err := cfg.Shop.Paused(ctx) // reads one row, which nobody keeps locked for readers
-			return err
-		}),
+		places:   make(chan struct{}, maxCalls),
+		database: outage{server: "database", logger: cfg.Logger},
+		broker:   outage{server: "broker", logger: cfg.Logger},
 	}
 	api := humago.New(&s.router, s.describe())
 	s.registerOrders(api)
@@ -160,14 +139,10 @@ func (s *Server) handle(op *operation, handler http.HandlerFunc) {
 	s.operations[op.pattern()] = op
 }
 
-// Serve is [Serve] for the API.
-func (s *Server) Serve(ctx context.Context, l net.Listener, shutdown time.Duration) error {
-	return Serve(ctx, l, s, shutdown, s.cfg.Logger)
-}
-
 // Serve answers requests on the listener until ctx ends, and then those that are under way, for at most so
-// long as shutdown says; what still runs then is cancelled, and the error says so. It closes the listener.
-// Headers, bodies and the time that a client takes are bounded.
+// long as shutdown says; what still runs then is cut, with a warning in the log. It closes the listener. The
+// error says why it cannot serve. Headers, bodies and the time that a client takes are bounded. A listener
+// with TLS, whose configuration offers no protocols (NextProtos), has clients speak HTTP/1.1.
 func Serve(ctx context.Context, l net.Listener, handler http.Handler, shutdown time.Duration, logger *slog.Logger) error {
 	// Requests outlive ctx; they end with this one.
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -197,7 +172,8 @@ func Serve(ctx context.Context, l net.Listener, handler http.Handler, shutdown t
 	serving.Wait()
 	if err != nil {
 		cancel()
-		return errors.Join(fmt.Errorf("HTTP requests did not end within %s and were cut: %w", shutdown, err), server.Close())
+		server.Close()
+		logger.Warn("HTTP requests did not end in time and were cut", "shutdown", shutdown)
 	}
 	return nil
 }

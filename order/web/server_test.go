@@ -1,11 +1,14 @@
 package web_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,13 +19,13 @@ import (
 	"github.com/lapse-go/lapse/order/web"
 )
 
-// slowShop answers Get when it is told to, or its context ends.
-type slowShop struct {
-	*checkout.Checkout
+// slow answers Get when it is told to, or its context ends.
+type slow struct {
+	order.Repository
 	asked, proceed chan struct{}
 }
 
-func (s slowShop) Get(ctx context.Context, id string) (order.Order, error) {
+func (s slow) Get(ctx context.Context, id string) (order.Order, error) {
 	s.asked <- struct{}{}
 	select {
 	case <-s.proceed:
@@ -32,18 +35,22 @@ func (s slowShop) Get(ctx context.Context, id string) (order.Order, error) {
 	}
 }
 
-func (slowShop) Timeline(context.Context, string) ([]order.Entry, error) { return nil, nil }
+func (slow) Timeline(context.Context, string) ([]order.Entry, error) { return nil, nil }
 
 // What is under way when the server is told to end is answered, within the limit, and then cut.
 func TestEnding(t *testing.T) {
 	db := amqptest.Database(t)
-	for _, limit := range []time.Duration{10 * time.Second, 300 * time.Millisecond} {
+	for _, limit := range []time.Duration{10 * time.Second, 100 * time.Millisecond} {
 		shop, err := checkout.New(db, checkout.Config{Namespace: amqptest.Namespace()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		slow := slowShop{shop, make(chan struct{}), make(chan struct{})}
-		server, err := web.New(web.Config{Shop: slow, Sweep: shop.Sweeper().Once, Logger: amqptest.Logger(t)})
+		slow := slow{shop.Service.Repository, make(chan struct{}), make(chan struct{})}
+		var log bytes.Buffer
+		logger := slog.New(slog.NewJSONHandler(&log, nil))
+		cfg := config(shop)
+		cfg.Orders, cfg.Logger = &order.Service{Repository: slow}, logger
+		server, err := web.New(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +60,7 @@ func TestEnding(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 		ended := make(chan error, 1)
-		go func() { ended <- server.Serve(ctx, listener, limit) }()
+		go func() { ended <- web.Serve(ctx, listener, server, limit, logger) }()
 		transport := &http.Transport{}
 		client, err := web.NewClient("http://"+listener.Addr().String(), "", &http.Client{Transport: transport})
 		if err != nil {
@@ -64,7 +71,7 @@ func TestEnding(t *testing.T) {
 		asking.Go(func() { _, answer = client.Timeline(t.Context(), "A-1") })
 		<-slow.asked
 		stop()
-		if limit > time.Second {
+		if limit > time.Second { // more than the request takes
 			// No new connection is taken, and the request goes on.
 			await(t, 5*time.Second, "the listener is closed", func() bool {
 				conn, err := net.Dial("tcp", listener.Addr().String())
@@ -82,8 +89,8 @@ func TestEnding(t *testing.T) {
 				t.Errorf("the request that was under way: %v", answer)
 			}
 		} else {
-			if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("Serve ended with %v", err)
+			if err := <-ended; err != nil || !strings.Contains(log.String(), "were cut") {
+				t.Errorf("Serve ended with %v, and said: %s", err, &log)
 			}
 			asking.Wait()
 			if answer == nil {
@@ -128,6 +135,6 @@ func TestHealth(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	if _, err := web.New(web.Config{}); err == nil {
-		t.Error("a server without a shop")
+		t.Error("a server without anything to serve")
 	}
 }

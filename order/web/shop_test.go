@@ -43,7 +43,8 @@ func start(t testing.TB, db *gorm.DB, options ...option) *service {
 		t.Fatal(err)
 	}
 	s := &service{t: t, shop: shop, requests: prometheus.NewRegistry()}
-	cfg := web.Config{Shop: shop, Sweep: shop.Sweeper().Once, Version: "test", Registerer: s.requests, Logger: amqptest.Logger(t)}
+	cfg := config(shop)
+	cfg.Version, cfg.Registerer, cfg.Logger = "test", s.requests, amqptest.Logger(t)
 	for _, change := range options {
 		change(&cfg)
 	}
@@ -58,7 +59,7 @@ func start(t testing.TB, db *gorm.DB, options ...option) *service {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	var over sync.WaitGroup
 	over.Go(func() {
-		if err := server.Serve(ctx, listener, 5*time.Second); err != nil {
+		if err := web.Serve(ctx, listener, server, 5*time.Second, cfg.Logger); err != nil {
 			t.Errorf("Serve ended with %v", err)
 		}
 	})
@@ -71,6 +72,10 @@ func start(t testing.TB, db *gorm.DB, options ...option) *service {
 	s.url, s.http = "http://"+listener.Addr().String(), &http.Client{Transport: transport}
 	s.Client = s.client("")
 	return s
+}
+
+func config(shop *checkout.Checkout) web.Config {
+	return web.Config{Orders: shop.Service, Submit: shop.Submit, Sweep: shop.Sweeper().Once, Check: shop.Check}
 }
 
 func (s *service) client(token string) *web.Client {

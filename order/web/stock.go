@@ -22,12 +22,13 @@ type Stock struct {
 
 type stockAnswer struct{ Body Stock }
 
-type skuInput struct {
+// StockPath is the part of a request that names an article. It is exported because huma needs that.
+type StockPath struct {
 	SKU string `path:"sku" minLength:"1" maxLength:"64" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces" doc:"The article, escaped like an order's id."`
 }
 
 type setStockInput struct {
-	SKU  string `path:"sku" minLength:"1" maxLength:"64" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces" doc:"The article, escaped like an order's id."`
+	StockPath
 	Body struct {
 		Available int64 `json:"available" minimum:"0" maximum:"1000000000000" doc:"How many pieces may be ordered from now on; those that are reserved or sold stay so."`
 	}
@@ -36,9 +37,9 @@ type setStockInput struct {
 func (s *Server) registerStock(api huma.API) {
 	register(s, api, &operation{
 		id: "get-stock", method: http.MethodGet, path: "/v1/stock/{sku}", role: Viewer, status: http.StatusOK,
-		summary: "Show the stock of an article", problems: []*kind{notFoundHere},
-	}, func(ctx context.Context, in *skuInput) (*stockAnswer, error) {
-		stock, err := call(ctx, s.pulse, func(ctx context.Context) ([]order.Stock, error) { return s.cfg.Shop.Stock(ctx, in.SKU) })
+		summary: "Show the stock of an article", problems: []*problemType{notFoundHere},
+	}, func(ctx context.Context, in *StockPath) (*stockAnswer, error) {
+		stock, err := call(ctx, s, func(ctx context.Context) ([]order.Stock, error) { return s.cfg.Orders.Stock(ctx, in.SKU) })
 		if err != nil {
 			return nil, err
 		}
@@ -52,8 +53,8 @@ func (s *Server) registerStock(api huma.API) {
 		summary: "Set the stock of an article",
 		doc:     "An article can be ordered once its stock was set. What is ordered or given back while somebody counts is lost by it.",
 	}, func(ctx context.Context, in *setStockInput) (*stockAnswer, error) {
-		stock, err := call(ctx, s.pulse, func(ctx context.Context) (order.Stock, error) {
-			return s.cfg.Shop.SetStock(ctx, in.SKU, in.Body.Available)
+		stock, err := call(ctx, s, func(ctx context.Context) (order.Stock, error) {
+			return s.cfg.Orders.SetStock(ctx, in.SKU, in.Body.Available)
 		})
 		if err != nil {
 			return nil, err

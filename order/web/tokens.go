@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -73,8 +74,8 @@ func validateHolder(name string, role Role) error {
 }
 
 // ReadTokens reads lines of a name, a role and the SHA-256 of a token in hexadecimal, as [NewToken] makes
-// them. Empty lines and those that begin with # are comments. An error names the line and never quotes it:
-// it may have a secret in it.
+// them. Empty lines and those that begin with # are comments; there has to be a token besides. An error names
+// the line and never quotes it: it may have a secret in it.
 func ReadTokens(r io.Reader) (*Tokens, error) {
 	t := &Tokens{}
 	lines := bufio.NewScanner(r)
@@ -91,6 +92,9 @@ func ReadTokens(r io.Reader) (*Tokens, error) {
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("tokens, line %d: %w", number+1, err)
+	}
+	if len(t.holders) == 0 {
+		return nil, errors.New("no tokens: make one with `lapse token new`, and put the line that it prints there")
 	}
 	return t, nil
 }
@@ -125,9 +129,6 @@ func (t *Tokens) add(words []string, line int) error {
 	t.holders = append(t.holders, h)
 	return nil
 }
-
-// Len is how many there are.
-func (t *Tokens) Len() int { return len(t.holders) }
 
 // find compares with all of them, in the same time whichever it is.
 func (t *Tokens) find(token string) (found holder, ok bool) {
