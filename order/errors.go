@@ -40,9 +40,6 @@ var (
 	// what the work needs. It may or may not have been done; doing it again is safe, if [Service] does
 	// not say otherwise.
 	ErrUnavailable = errors.New("database unavailable")
-	// ErrNotAccepted: the broker did not confirm in time that it has the order. It may have it all the same;
-	// sending it again, with the same id, is safe.
-	ErrNotAccepted = errors.New("not accepted by the broker")
 )
 
 // ShortageError says which articles an order could not get. It is [ErrUnknownSKU] if any of them is

@@ -79,6 +79,9 @@ func (f apiFlags) api(does roles, shop *checkout.Checkout, shutdown time.Duratio
 		address = net.JoinHostPort("127.0.0.1", port)
 		logger.Warn("the API is on loopback only, where everybody is an operator: give --tokens-file to let others in", "address", address)
 	}
+	if (f.TLSCert == "") != (f.TLSKey == "") {
+		return server{}, fmt.Errorf("%w: --tls-cert and --tls-key: give both, or neither", errUsage)
+	}
 	handler, err := web.New(cfg)
 	if err != nil {
 		return server{}, err
@@ -87,7 +90,7 @@ func (f apiFlags) api(does roles, shop *checkout.Checkout, shutdown time.Duratio
 	if err != nil {
 		return server{}, err
 	}
-	if f.TLSCert != "" || f.TLSKey != "" {
+	if f.TLSCert != "" {
 		pair, err := tls.LoadX509KeyPair(f.TLSCert, f.TLSKey)
 		if err != nil {
 			l.Close()
