@@ -49,6 +49,11 @@ func IsConflict(err error) bool {
 	return slices.Contains([]uint16{errDeadlock, errLockWaitTimeout, errLockNowait, errCheckRead}, e.Number) || class(e) == "40"
 }
 
+func isLockWait(err error) bool {
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && (e.Number == errLockWaitTimeout || e.Number == errLockNowait)
+}
+
 // IsDuplicate reports whether a unique key has the value already.
 func IsDuplicate(err error) bool {
 	e, ok := errors.AsType[*mysql.MySQLError](err)

@@ -44,9 +44,10 @@ const (
 	waitTimeout     = "300"
 	maxConnLifetime = 3 * time.Minute
 	maxConnIdleTime = time.Minute
-	// A statement waits this many seconds for a lock: less than the read time-out, so that it ends
-	// with an error that says why.
-	lockWaitTimeout = "10"
+	// A statement waits this many seconds for a row, and for a table that is being altered: less than
+	// the read time-out, so that it ends with an error that says why.
+	rowWaitTimeout   = "3"
+	tableWaitTimeout = "10"
 )
 
 // Open makes the pool for a DSN such as
@@ -126,8 +127,8 @@ func open(config *mysql.Config, opts Options) (*sql.DB, error) {
 	config.Logger = driverLog{cmp.Or(opts.Logger, slog.Default())}
 
 	params := map[string]string{
-		"innodb_lock_wait_timeout": lockWaitTimeout,
-		"lock_wait_timeout":        lockWaitTimeout,
+		"innodb_lock_wait_timeout": rowWaitTimeout,
+		"lock_wait_timeout":        tableWaitTimeout,
 	}
 	for name, value := range config.Params {
 		params[strings.ToLower(name)] = value

@@ -20,6 +20,7 @@ const maxPlaceLines = 10_000
 
 // Place places the drafts.
 func (s *Store) Place(ctx context.Context, drafts []order.Draft) ([]order.Placement, error) {
+	contended := false
 	placed := make([]order.Placement, len(drafts))
 	todo := make([]int, len(drafts))
 	for i := range drafts {
@@ -29,7 +30,13 @@ func (s *Store) Place(ctx context.Context, drafts []order.Draft) ([]order.Placem
 		batches, first := split(drafts, todo)
 		for _, batch := range batches {
 			err := settle(batch, func(batch []int) error {
-				return s.placeBatch(ctx, drafts, batch, placed)
+				stock := plain
+				if contended && len(batch) == 1 {
+					stock = forUpdateNow // the batch has waited long enough: see Expire
+				}
+				err := s.placeBatch(ctx, drafts, batch, placed, stock)
+				contended = contended || database.IsConflict(err)
+				return err
 			}, func(i int, err error) {
 				placed[i].Err = err
 			})
@@ -77,7 +84,7 @@ func split(drafts []order.Draft, todo []int) (batches [][]int, first map[string]
 	return append(batches, batch), first
 }
 
-func (s *Store) placeBatch(ctx context.Context, drafts []order.Draft, batch []int, placed []order.Placement) error {
+func (s *Store) placeBatch(ctx context.Context, drafts []order.Draft, batch []int, placed []order.Placement, stock string) error {
 	chosen := make([]order.Draft, len(batch))
 	for i, at := range batch {
 		chosen[i] = drafts[at]
@@ -90,7 +97,7 @@ func (s *Store) placeBatch(ctx context.Context, drafts []order.Draft, batch []in
 			return err
 		})
 	}
-	err := place(plain)
+	err := place(stock)
 	if errors.Is(err, errSoldMeanwhile) {
 		err = place(forUpdate)
 	}
