@@ -99,17 +99,16 @@ func (c *orderPlace) read() ([]order.Draft, error) {
 
 func readDrafts(r io.Reader) ([]order.Draft, error) {
 	decoder := json.NewDecoder(r)
-	decoder.DisallowUnknownFields()
 	var drafts []order.Draft
 	for {
-		var body orderamqp.Draft
-		err := decoder.Decode(&body)
+		var text json.RawMessage
+		err := decoder.Decode(&text)
 		if errors.Is(err, io.EOF) && len(drafts) > 0 {
 			return drafts, nil
 		}
 		var d order.Draft
 		if err == nil {
-			d, err = body.Order()
+			d, err = orderamqp.ReadDraft(text)
 		}
 		if err == nil {
 			err = order.ValidateID("order id", d.ID) // without one it would be another order each time

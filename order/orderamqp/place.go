@@ -1,7 +1,6 @@
 package orderamqp
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -27,28 +26,20 @@ func EncodePlace(d order.Draft) (amqp.Message, error) {
 	return amqp.Message{Kind: KindPlace, Body: body}, nil
 }
 
-// DecodePlace reads an order that anybody may have sent. The draft is not validated but for its id. A field
-// that is not known here is an error: a mistyped window would otherwise cost the shop, or its customer, money.
-//
-// An error that wraps [order.ErrInvalid] comes with a draft that has an id, so that its sender can be told
-// of it. Any other error comes without: nobody could tell whose order it is.
+// DecodePlace reads an order that anybody may have sent, as [ReadDraft] does. An error that wraps
+// [order.ErrInvalid] comes with a draft that has an id, so that its sender can be told of it. Any other error
+// comes without: nobody could tell whose order it is.
 func DecodePlace(m amqp.Message) (order.Draft, error) {
 	const looks = `{"id": "A-1", "lines": [{"sku": "kettle", "quantity": 2, "price": {"amount": 1999, "currency": "EUR"}}], "window": "30m"}`
-	var body Draft
-	if err := json.Unmarshal(m.Body, &body); err != nil {
+	var who struct{ ID string }
+	if err := json.Unmarshal(m.Body, &who); err != nil {
 		return order.Draft{}, fmt.Errorf("not an order, which looks like %s: %w", looks, err)
 	}
-	if order.ValidateID("id", body.ID) != nil {
-		return order.Draft{}, fmt.Errorf("an order with the id %.80q: give 1 to %d printable ASCII characters without spaces, as in %s", body.ID, order.MaxIDBytes, looks)
+	if order.ValidateID("id", who.ID) != nil {
+		return order.Draft{}, fmt.Errorf("an order with the id %.80q: give 1 to %d printable ASCII characters without spaces, as in %s", who.ID, order.MaxIDBytes, looks)
 	}
-	d, err := body.Order()
-	if err == nil {
-		strict := json.NewDecoder(bytes.NewReader(m.Body))
-		strict.DisallowUnknownFields()
-		if unknown := strict.Decode(new(Draft)); unknown != nil {
-			err = fmt.Errorf("%w: %w", order.ErrInvalid, unknown)
-		}
-	}
+	d, err := ReadDraft(m.Body)
+	d.ID = who.ID
 	if d.Request = m.ID; d.Request == "" {
 		d.Request = fmt.Sprintf("%x", sha256.Sum256(m.Body)) // who gives no id is known by what he says
 	}

@@ -34,20 +34,13 @@ func TestPlaceRoundTrip(t *testing.T) {
 func TestDecodePlaceSaysWhatIsWrong(t *testing.T) {
 	const lines = `"lines":[{"sku":"kettle","quantity":2,"price":{"amount":1999,"currency":"EUR"}}]`
 	for body, want := range map[string]string{
-		``:                        "not an order",
-		`not JSON`:                "not an order",
-		`[]`:                      "not an order",
-		`"A-1"`:                   "not an order",
-		`{"id":"A-1"} {}`:         "not an order",
-		`{"id":7,` + lines + `}`:  "Draft.id",
-		`{"id":"A-1","lines":{}}`: "Draft.lines",
-		`{"id":"A-1","lines":[{"quantity":"2"}]}`:          "quantity",
-		`{"id":"A-1","lines":[{"quantity":1.5}]}`:          "quantity",
-		`{"id":"A-1","lines":[{"price":19.99}]}`:           "price",
-		`{"id":"A-1","lines":[{"price":{"amount":1e30}}]}`: "amount",
-		`{"id":"A-1","window":1800}`:                       "window",
-		`{"id":"A-1","tags":"sale"}`:                       "tags",
-		"\xEF\xBB\xBF" + `{"id":"A-1",` + lines + `}`:      "not an order",
+		``:                       "not an order",
+		`not JSON`:               "not an order",
+		`[]`:                     "not an order",
+		`"A-1"`:                  "not an order",
+		`{"id":"A-1"} {}`:        "not an order",
+		`{"id":7,` + lines + `}`: "ID of type string",
+		"\xEF\xBB\xBF" + `{"id":"A-1",` + lines + `}`: "not an order",
 		`null`:                          `the id ""`,
 		`{` + lines + `}`:               `the id ""`,
 		`{"id":"",` + lines + `}`:       `the id ""`,
@@ -80,14 +73,30 @@ func TestDecodePlaceWithoutAMessageID(t *testing.T) {
 	}
 }
 
-// A field that is not known is refused with its name, and whoever sent it can be told.
-func TestDecodePlaceOfUnknownFields(t *testing.T) {
-	for field, body := range map[string]string{
-		"windw":  `{"id":"A-1","windw":"5s","lines":[]}`,
-		"colour": `{"id":"A-1","lines":[{"sku":"kettle","quantity":2,"price":{"amount":1999,"currency":"EUR"},"colour":"red"}]}`,
+// What is wrong in an order that says whose it is is refused with what it is, and whoever sent it can be told.
+func TestDecodePlaceOfWrongFields(t *testing.T) {
+	const line = `{"sku":"kettle","quantity":2,"price":{"amount":1999,"currency":"EUR"}}`
+	for body, says := range map[string]string{
+		`{"id":"A-1","windw":"5s","lines":[]}`: `unknown field "windw"`,
+		`{"id":"A-1","lines":[{"sku":"kettle","quantity":2,"price":{"amount":1999,"currency":"EUR"},"colour":"red"}]}`: `unknown field "colour"`,
+		`{"id":"A-1","lines":{}}`:                          "lines cannot be a JSON object",
+		`{"id":"A-1","lines":[{"quantity":"2"}]}`:          "lines.quantity cannot be a JSON string",
+		`{"id":"A-1","lines":[{"quantity":1.5}]}`:          "lines.quantity cannot be a JSON number 1.5",
+		`{"id":"A-1","lines":[{"price":19.99}]}`:           "lines.price cannot be a JSON number",
+		`{"id":"A-1","lines":[{"price":{"amount":1e30}}]}`: "lines.price.amount cannot be a JSON number 1e30",
+		`{"id":"A-1","window":1800}`:                       "window cannot be a JSON number",
+		`{"id":"A-1","tags":"sale"}`:                       "tags cannot be a JSON string",
+		// A price that is not there is not one of zero.
+		`{"id":"A-1","lines":[{"sku":"kettle","quantity":1}]}`:                                          "line 1: no price",
+		`{"id":"A-1","lines":[` + line + `,{"sku":"kettle","quantity":1,"price":{"currency":"EUR"}}]}`:  "line 2: no price",
+		`{"id":"A-1","lines":[{"sku":"kettle","quantity":1,"price":{"amount":null,"currency":"EUR"}}]}`: "line 1: no price",
+		// Of lines that stand twice the second would be mixed into the first.
+		`{"id":"A-1","lines":[` + line + `],"lines":[{"sku":"a"}]}`:       `"lines" is there twice`,
+		`{"id":"A-1","Lines":[` + line + `],"lines":[` + line + `]}`:      `"lines" is there twice`,
+		`{"id":"A-1","customer":"` + "\xff" + `","lines":[` + line + `]}`: "not valid UTF-8",
 	} {
 		d, err := DecodePlace(amqp.Message{Body: []byte(body)})
-		if !errors.Is(err, order.ErrInvalid) || !strings.Contains(err.Error(), field) || d.ID != "A-1" || d.Request == "" {
+		if !errors.Is(err, order.ErrInvalid) || !strings.Contains(err.Error(), says) || d.ID != "A-1" || d.Request == "" {
 			t.Errorf("%s: decoded %+v, %v", body, d, err)
 		}
 	}
