@@ -26,7 +26,7 @@ type setting struct {
 }
 
 func (c *config) Run(parsed *kong.Context, to console) error {
-	if _, err := c.serveFlags.config(nil); err != nil {
+	if err := c.validate(); err != nil {
 		return err
 	}
 	var list []setting
@@ -45,6 +45,22 @@ func (c *config) Run(parsed *kong.Context, to console) error {
 	return c.print(to, list, table.Row{"variable", "value", "from"}, rows...)
 }
 
+// validate is what serve would say of the values.
+func (c *config) validate() error {
+	cfg, err := c.serveFlags.config(nil)
+	if err != nil {
+		return err
+	}
+	if err := cfg.Topology().Validate(); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if _, err := c.brokerFlags.config("", nil); err != nil {
+		return err
+	}
+	_, err = c.dsn()
+	return err
+}
+
 // shown is a flag's value, without what is secret in it.
 func shown(flag *kong.Flag) string {
 	show := func(text string) string { return text }
@@ -58,9 +74,9 @@ func shown(flag *kong.Flag) string {
 		}
 		return show(v)
 	case []string:
-		var parts []string
-		for _, part := range v {
-			parts = append(parts, show(part))
+		parts := make([]string, len(v))
+		for i, part := range v {
+			parts[i] = show(part)
 		}
 		return strings.Join(parts, ",")
 	default:

@@ -63,14 +63,14 @@ func (d *demo) Run(ctx context.Context, to console) (err error) {
 		return err
 	}
 	defer broker.Close()
-	if err := shop.Topology().Declare(ctx, broker); err != nil {
-		return err
-	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		err = errors.Join(err, shop.Topology().Delete(ctx, broker))
 	}()
+	if err := shop.Topology().Declare(ctx, broker); err != nil {
+		return err
+	}
 
 	fmt.Fprintf(to.Err, "Placing %d orders with 3 to 8 seconds to pay; %s/%s.\n", demoOrders, shop.Topology().Namespace, "lapse_demo_"+name)
 	api, client, err := serveLocally(shop, logger)
@@ -120,17 +120,19 @@ func (f databaseFlags) freshDatabase(ctx context.Context, name string) (*gorm.DB
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := f.migrate(ctx); err != nil {
-		return nil, nil, err
-	}
 	db, closing, err := f.open(database.Options{})
 	if err != nil {
 		return nil, nil, err
 	}
-	return db, func() error {
+	drop := func() error {
 		defer closing()
 		return db.Exec("DROP DATABASE `" + name + "`").Error
-	}, nil
+	}
+	if err := f.migrate(ctx); err != nil {
+		_ = drop() // if it is there at all
+		return nil, nil, err
+	}
+	return db, drop, nil
 }
 
 // A plan is what will be done with one order of the demonstration.

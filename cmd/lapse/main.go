@@ -52,6 +52,19 @@ type console struct {
 	Out, Err io.Writer
 }
 
+// output remembers that it could not be written.
+type output struct {
+	io.Writer
+	err error
+}
+
+func (o *output) Write(text []byte) (int, error) {
+	if _, err := o.Writer.Write(text); err != nil {
+		o.err = err
+	}
+	return len(text), nil // whoever writes has done its work all the same
+}
+
 // exit is how kong, which has printed help, asks to end.
 type exit int
 
@@ -65,7 +78,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 			code = int(e)
 		}
 	}()
-	parser := newParser(ctx, console{stdout, stderr})
+	out := &output{Writer: stdout}
+	defer func() {
+		if out.err != nil {
+			fmt.Fprintf(stderr, "lapse: what it did stays done, but its output cannot be written: %v\n", out.err)
+			code = exitFailed
+		}
+	}()
+	parser := newParser(ctx, console{out, stderr})
 	completion.Register(parser)
 	command, err := parser.Parse(args)
 	if err != nil {

@@ -18,7 +18,7 @@ type orderPlace struct {
 	shopFlags
 	windowFlag
 	ID       string   `arg:"" optional:"" name:"id" help:"Of the order: the same one with the same content is the same order. A new one when not given."`
-	Line     []line   `env:"LAPSE_PLACE_LINE" help:"SKU:QUANTITY:PRICE of one piece in minor units with the currency, such as kettle:2:1999EUR. May be given several times."`
+	Line     []line   `sep:"none" env:"LAPSE_PLACE_LINE" help:"SKU:QUANTITY:PRICE of one piece in minor units with the currency, such as kettle:2:1999EUR. May be given several times."`
 	Customer string   `env:"LAPSE_PLACE_CUSTOMER" help:"The shop's own name for the customer."`
 	Region   string   `env:"LAPSE_PLACE_REGION" help:"The shop's own name for the region."`
 	Tag      []string `env:"LAPSE_PLACE_TAG" help:"For extend-all. May be given several times."`

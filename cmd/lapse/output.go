@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -32,9 +34,25 @@ func (f outputFlag) print(to console, data any, header table.Row, rows ...table.
 	if header != nil {
 		t.AppendHeader(header)
 	}
-	t.AppendRows(rows)
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = printable(fmt.Sprint(cell))
+		}
+		t.AppendRow(row)
+	}
 	_, err := fmt.Fprintln(to.Out, t.Render())
 	return err
+}
+
+// printable has nothing in it that a terminal would take for an order: what customers are called comes from
+// outside.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }
 
 // instant is a time in a table.

@@ -48,6 +48,9 @@ func (f databaseFlags) named(database string) (databaseFlags, error) {
 }
 
 func (f databaseFlags) parse() (*mysql.Config, error) {
+	if f.MySQLDSN == "" {
+		return nil, fmt.Errorf("%w: --mysql-dsn is empty: give user:password@tcp(host:port)/database", errUsage)
+	}
 	cfg, err := mysql.ParseDSN(f.MySQLDSN)
 	if err != nil {
 		// The parser's error may quote a password.
