@@ -47,6 +47,9 @@ func TestPublishingUnderAMemoryAlarmAndAcrossARestart(t *testing.T) {
 	if got := testutil.ToFloat64(metrics.Blocked.WithLabelValues("alarm")); got != 1 {
 		t.Errorf("the metric says %v", got)
 	}
+	if got := testutil.ToFloat64(metrics.BlockedSeconds.WithLabelValues("alarm")); got < 1 {
+		t.Errorf("blocked for %v seconds, and it goes on", got)
+	}
 	waiting := make(chan []error, 1)
 	go func() { waiting <- p.Publish(within(t, 30*time.Second), to(rung, "timer", 10)...) }()
 	node.Ctl("set_vm_memory_high_watermark", "0.6")

@@ -184,6 +184,32 @@ func (c *Conn) Channel(ctx context.Context) (*amqp091.Channel, error) {
 	return ch, err
 }
 
+// Do opens a channel as [Conn.Channel] does, has f use it, and closes it. amqp091 waits for each answer of
+// the broker however long it takes; Do returns at the latest when ctx ends, and f may outlive it by then.
+func (c *Conn) Do(ctx context.Context, f func(*amqp091.Channel) error) error {
+	ch, err := c.Channel(ctx)
+	if err != nil {
+		return err
+	}
+	return answered(ctx, func() error {
+		defer ch.Close()
+		return f(ch)
+	})
+}
+
+// answered is what f returns, or an error when ctx ends first. What f has set besides may be read only if
+// that was nil.
+func answered(ctx context.Context, f func() error) error {
+	answer := make(chan error, 1)
+	go func() { answer <- f() }()
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the broker did not answer: %w", context.Cause(ctx))
+	}
+}
+
 func (c *Conn) channel(ctx context.Context) (*amqp091.Channel, *link, error) {
 	for {
 		c.mu.Lock()
@@ -406,15 +432,22 @@ func (c *Conn) dial(ctx context.Context, n node) (*link, error) {
 
 // watch follows the connection until it is lost, and returns why; when ctx ends, it closes it.
 func (c *Conn) watch(ctx context.Context, l *link) error {
-	var since time.Time
-	block := func(reason string) {
-		if !since.IsZero() {
-			c.cfg.Metrics.BlockedSeconds.WithLabelValues(c.cfg.Name).Add(time.Since(since).Seconds())
-			since = time.Time{}
+	var counted time.Time // until when it has been blocked, so far; zero while it is not
+	count := func() {
+		if !counted.IsZero() {
+			now := time.Now()
+			c.cfg.Metrics.BlockedSeconds.WithLabelValues(c.cfg.Name).Add(now.Sub(counted).Seconds())
+			counted = now
 		}
+	}
+	tick := time.NewTicker(time.Second) // an alarm may last for hours, and is to be seen before it ends
+	defer tick.Stop()
+	block := func(reason string) {
+		count()
+		counted = time.Time{}
 		c.cfg.Metrics.Blocked.WithLabelValues(c.cfg.Name).Set(0)
 		if reason != "" {
-			since = time.Now()
+			counted = time.Now()
 			c.cfg.Metrics.Blocked.WithLabelValues(c.cfg.Name).Set(1)
 		}
 		c.set(func() { c.blocked = reason })
@@ -434,6 +467,8 @@ func (c *Conn) watch(ctx context.Context, l *link) error {
 				block("")
 				c.cfg.Logger.Info("the broker accepts messages again")
 			}
+		case <-tick.C:
+			count()
 		case cause := <-l.dropped:
 			<-l.closes //nolint:errcheck // that it came is all
 			return cause

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/lapse-go/lapse/amqp"
 	"github.com/lapse-go/lapse/amqp/amqptest"
@@ -191,8 +192,20 @@ func TestConnOnASilentNetwork(t *testing.T) {
 	if _, err := conn.Channel(within(t, 10*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	proxy.Stall()
+	var used *amqp091.Channel
+	wrong := errors.New("wrong")
+	if err := conn.Do(within(t, 10*time.Second), func(ch *amqp091.Channel) error { used = ch; return wrong }); !errors.Is(err, wrong) || !used.IsClosed() {
+		t.Errorf("%v, and the channel is closed: %v", err, used.IsClosed())
+	}
 	started := time.Now()
+	err := conn.Do(within(t, 500*time.Millisecond), func(ch *amqp091.Channel) error {
+		proxy.Stall()
+		return ch.ExchangeDeclarePassive("amq.direct", "direct", true, false, false, false, nil)
+	})
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(started) > time.Second {
+		t.Errorf("after %s: %v", time.Since(started), err)
+	}
+	started = time.Now()
 	if _, err := conn.Channel(within(t, 500*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) || time.Since(started) > time.Second {
 		t.Errorf("after %s: %v", time.Since(started), err)
 	}

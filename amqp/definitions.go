@@ -14,57 +14,23 @@ func (t Topology) Definitions(vhost string) ([]byte, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
 	}
-	vhost = cmp.Or(vhost, "/")
-	type exchange struct {
-		Name       string        `json:"name"`
-		Vhost      string        `json:"vhost"`
-		Type       string        `json:"type"`
-		Durable    bool          `json:"durable"`
-		AutoDelete bool          `json:"auto_delete"`
-		Internal   bool          `json:"internal"`
-		Arguments  amqp091.Table `json:"arguments"`
-	}
-	type queue struct {
-		Name       string        `json:"name"`
-		Vhost      string        `json:"vhost"`
-		Durable    bool          `json:"durable"`
-		AutoDelete bool          `json:"auto_delete"`
-		Arguments  amqp091.Table `json:"arguments"`
-	}
-	type binding struct {
-		Source          string        `json:"source"`
-		Vhost           string        `json:"vhost"`
-		Destination     string        `json:"destination"`
-		DestinationType string        `json:"destination_type"`
-		RoutingKey      string        `json:"routing_key"`
-		Arguments       amqp091.Table `json:"arguments"`
-	}
-	var definitions struct {
-		Exchanges []exchange `json:"exchanges"`
-		Queues    []queue    `json:"queues"`
-		Bindings  []binding  `json:"bindings"`
-	}
-	table := func(arguments amqp091.Table) amqp091.Table {
+	definitions := map[string][]map[string]any{}
+	add := func(list string, arguments amqp091.Table, object map[string]any) {
 		if arguments == nil {
-			return amqp091.Table{} // the import takes no null
+			arguments = amqp091.Table{} // the import takes no null
 		}
-		return arguments
+		object["vhost"], object["arguments"] = cmp.Or(vhost, "/"), arguments
+		definitions[list] = append(definitions[list], object)
 	}
 	o := t.Objects()
 	for _, e := range o.Exchanges {
-		definitions.Exchanges = append(definitions.Exchanges, exchange{
-			Name: e.Name, Vhost: vhost, Type: e.Kind, Durable: true, Arguments: table(e.Arguments),
-		})
+		add("exchanges", e.Arguments, map[string]any{"name": e.Name, "type": e.Kind, "durable": true, "auto_delete": false, "internal": false})
 	}
 	for _, q := range o.Queues {
-		definitions.Queues = append(definitions.Queues, queue{
-			Name: q.Name, Vhost: vhost, Durable: true, Arguments: table(q.Arguments),
-		})
+		add("queues", q.Arguments, map[string]any{"name": q.Name, "durable": true, "auto_delete": false})
 	}
 	for _, b := range o.Bindings {
-		definitions.Bindings = append(definitions.Bindings, binding{
-			Source: b.Exchange, Vhost: vhost, Destination: b.Queue, DestinationType: "queue", RoutingKey: b.Key, Arguments: table(nil),
-		})
+		add("bindings", nil, map[string]any{"source": b.Exchange, "destination": b.Queue, "destination_type": "queue", "routing_key": b.Key})
 	}
 	return json.MarshalIndent(definitions, "", "  ")
 }

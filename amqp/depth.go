@@ -16,35 +16,27 @@ type Depth struct {
 	Role string
 	// Messages is how many are ready. Those that a consumer holds are not among them.
 	Messages int64
-	// Consumers is how many read the queue.
-	Consumers int64
 	// Missing says that there is no such queue.
 	Missing bool
 }
 
-// Depths asks the broker for every queue of the topology but the events log, on one channel, which it
-// closes. It changes nothing, and that a queue is missing is an answer. Of a quorum
-// queue without a leader the broker says, after a quarter of a second, that it is empty (RabbitMQ 3.10).
+// Depths asks the broker for every queue of the topology but the events log. It changes nothing, and that a
+// queue is missing is an answer. Of a quorum queue without a leader the broker says, after a quarter of a
+// second, that it is empty (RabbitMQ 3.10).
 //
 // It waits for a connection and for each queue's answer, until ctx ends. What was learnt until then it
 // returns with the error, which names the queue that did not answer; those that people are waiting for
 // come before the rungs.
 func (t Topology) Depths(ctx context.Context, conn *Conn) ([]Depth, error) {
-	t = t.withDefaults()
-	queues := t.depths()
-	answers := make(chan answer, len(queues)) // all of them, so that nobody is waited for
-	go t.ask(ctx, conn, queues, answers)
 	var found []Depth
-	for _, q := range queues {
-		select {
-		case a := <-answers:
-			if a.err != nil {
-				return found, fmt.Errorf("queue %q: %w", q.Queue, a.err)
-			}
-			found = append(found, a.Depth)
-		case <-ctx.Done():
-			return found, fmt.Errorf("queue %q: the broker did not answer: %w", q.Queue, context.Cause(ctx))
+	for _, q := range t.withDefaults().depths() {
+		var err error
+		if q.Messages, err = ready(ctx, conn, q.Queue); isMissing(err) {
+			q.Messages, q.Missing = 0, true
+		} else if err != nil {
+			return found, fmt.Errorf("queue %q: %w", q.Queue, err)
 		}
+		found = append(found, q)
 	}
 	return found, nil
 }
@@ -63,43 +55,23 @@ func (t Topology) depths() []Depth {
 	return queues
 }
 
-type answer struct {
-	Depth
-	err error
-}
-
-// ask sends one answer for each queue, up to the first that is an error. amqp091 waits for each however
-// long it takes, so it may end after the caller has.
-func (Topology) ask(ctx context.Context, conn *Conn, queues []Depth, answers chan<- answer) {
-	var ch *amqp091.Channel
-	defer func() {
-		if ch != nil {
-			ch.Close()
-		}
-	}()
-	for _, q := range queues {
-		err := ctx.Err()
-		if err == nil && ch == nil {
-			ch, err = conn.Channel(ctx)
-		}
-		var found amqp091.Queue
-		if err == nil {
-			found, err = ch.QueueDeclarePassive(q.Queue, true, false, false, false, nil)
-			q.Messages, q.Consumers = int64(found.Messages), int64(found.Consumers)
-		}
-		if isMissing(err) {
-			q.Missing, err, ch = true, nil, nil // the broker has closed the channel
-		}
-		answers <- answer{q, err}
-		if err != nil {
-			return
-		}
+// ready is how many messages are ready in a queue, −1 with an error.
+func ready(ctx context.Context, conn *Conn, queue string) (int64, error) {
+	var found amqp091.Queue
+	err := conn.Do(ctx, func(ch *amqp091.Channel) (err error) {
+		found, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		return err
+	})
+	if err != nil {
+		return -1, err
 	}
+	return int64(found.Messages), nil
 }
 
-// isMissing tells a queue that does not exist from one whose node is down, which is not found either.
-// These are the words of RabbitMQ 3.10 to 4.3.
+// isMissing tells an exchange or queue that does not exist from a queue that is down, or whose node is,
+// which is not found either. These are the words of RabbitMQ 3.10 to 4.3.
 func isMissing(err error) bool {
 	var refusal *amqp091.Error
-	return errors.As(err, &refusal) && refusal.Code == amqp091.NotFound && strings.Contains(refusal.Reason, "no queue ")
+	return errors.As(err, &refusal) && refusal.Code == amqp091.NotFound &&
+		(strings.Contains(refusal.Reason, "no queue ") || strings.Contains(refusal.Reason, "no exchange "))
 }

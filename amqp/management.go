@@ -23,6 +23,14 @@ const (
 	managementPage = "500"
 )
 
+// Why the management API does not tell. What [Topology.Plan] returns wraps them.
+var (
+	// ErrManagementAway: it cannot be reached, or is out of order.
+	ErrManagementAway = errors.New("it is away")
+	// ErrManagementRefused: it refuses the login.
+	ErrManagementRefused = errors.New("it refuses the login")
+)
+
 // Management is the HTTP API of the broker's management plugin. Lapse only reads there.
 type Management struct {
 	endpoint string // without user and password
@@ -186,18 +194,21 @@ func (m *Management) request(ctx context.Context, path string, to any) error {
 	m.login(request)
 	response, err := m.client.Do(request)
 	if e := (*url.Error)(nil); errors.As(err, &e) {
-		return e.Err // without the URL, which is long
-	} else if err != nil {
-		return err
+		err = e.Err // without the URL, which is long
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrManagementAway, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, managementLimit+1))
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrManagementAway, err)
 	}
 	switch {
-	case response.StatusCode == http.StatusUnauthorized:
-		return errors.New("it refuses the login: the user name or password is wrong, the user has none of the tags management, monitoring and administrator, or no permission in this vhost")
+	case response.StatusCode == http.StatusUnauthorized, response.StatusCode == http.StatusForbidden:
+		return fmt.Errorf("%w: the user name or password is wrong, the user has none of the tags management, monitoring and administrator, or no permission in this vhost", ErrManagementRefused)
+	case response.StatusCode >= http.StatusInternalServerError:
+		return fmt.Errorf("%w: it answers %s", ErrManagementAway, response.Status)
 	case response.StatusCode == http.StatusNotFound:
 		return errors.New("it knows no such vhost, or is no management API")
 	case response.StatusCode != http.StatusOK:

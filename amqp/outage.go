@@ -90,8 +90,9 @@ func (o *outage) await(ctx context.Context, pause backoff.BackOff, probe func(co
 	}
 }
 
-func bounded(ctx context.Context, probe func(context.Context) error) error {
+// bounded gives a server 5 s for an answer.
+func bounded(ctx context.Context, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return probe(ctx)
+	return ask(ctx)
 }

@@ -20,7 +20,8 @@ const (
 	Missing    State = "missing"     // [Topology.Apply] makes it
 	Differs    State = "differs"     // it exists with other properties
 	Unexpected State = "unexpected"  // a rung, or the queue of a kind, that is no longer configured
-	NotChecked State = "not checked" // Advice says why
+	NotChecked State = "not checked" // only the management API can tell, and it was not asked, or does not yet
+	Unknown    State = "unknown"     // the broker did not tell: Advice says why
 )
 
 // Difference is what a [Plan] says of one object, or of one argument of it.
@@ -55,7 +56,8 @@ type Plan struct {
 	Items []Difference `json:"items"`
 }
 
-// OK is whether nothing needs to be done, as far as that could be checked.
+// OK is whether all that was asked for is as it is wanted. What only the management API can tell does not
+// count.
 func (p Plan) OK() bool {
 	return !slices.ContainsFunc(p.Items, func(d Difference) bool { return d.State != Exists && d.State != NotChecked })
 }
@@ -69,7 +71,8 @@ func (p Plan) OK() bool {
 // the two questions is made again.
 //
 // The user needs the permission to configure what is probed. The error says that the broker or its API did
-// not answer; what one object's answer was is said of that object.
+// not answer ([ErrManagementAway], [ErrManagementRefused]), or is the first answer of a broker that tells
+// nothing of any object; that it does not tell of some is said of these.
 func (t Topology) Plan(ctx context.Context, conn *Conn, m *Management) (Plan, error) {
 	if err := t.Validate(); err != nil {
 		return Plan{}, err
@@ -106,7 +109,7 @@ func (t Topology) compare(ctx context.Context, conn *Conn, m *Management) (Plan,
 		delete(found.queues, q.Name)
 		about := Difference{Object: "queue", Name: q.Name}
 		if exists {
-			if about.Messages, err = depth(ctx, conn, q.Name); err != nil {
+			if err := plan.count(ctx, conn, &about); err != nil {
 				return Plan{}, err
 			}
 		}
@@ -132,13 +135,26 @@ func (t Topology) compare(ctx context.Context, conn *Conn, m *Management) (Plan,
 	for _, name := range slices.Sorted(maps.Keys(found.queues)) {
 		if strings.HasPrefix(name, t.name("delay.")) || strings.HasPrefix(name, t.name("due.")) {
 			about := Difference{Object: "queue", Name: name, State: Unexpected}
-			if about.Messages, err = depth(ctx, conn, name); err != nil {
+			if err := plan.count(ctx, conn, &about); err != nil {
 				return Plan{}, err
 			}
 			plan.Items = append(plan.Items, advised(about))
 		}
 	}
 	return plan, nil
+}
+
+// count asks how many messages are ready in a queue that exists. One that is down is worth an item.
+func (p *Plan) count(ctx context.Context, conn *Conn, about *Difference) error {
+	err := about.count(ctx, conn)
+	switch {
+	case err == nil || isMissing(err):
+	case isAway(ctx, conn, err):
+		return err
+	case isNotFound(err):
+		p.Items = append(p.Items, about.unknown(err))
+	}
+	return nil
 }
 
 // add appends what there is to say of an object.

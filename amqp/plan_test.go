@@ -3,6 +3,7 @@ package amqp_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -154,7 +155,61 @@ func TestPlanByProbing(t *testing.T) {
 	}
 }
 
-// What a declaration with other words would not show: the plan says what the broker says.
+// What does not answer, and what is down, is neither missing nor as it is wanted, and holds up nothing for long.
+func TestTopologyOfQueuesThatDoNotAnswer(t *testing.T) {
+	node := amqptest.NewNode(t)
+	conn := amqptest.Dial(t, node.URL())
+	topology := amqp.Topology{Namespace: "shop", Type: amqp.Classic, Ladder: amqp.Ladder{time.Second, time.Minute}, Kinds: []string{"a"}}
+	if err := topology.Declare(within(t, 20*time.Second), conn); err != nil {
+		t.Fatal(err)
+	}
+	do(t, conn, func(ch *amqp091.Channel) error {
+		return ch.QueueUnbind(topology.DueQueue("a"), "a", topology.Due(), nil)
+	})
+	silent, down := topology.Delay(time.Second), topology.Delay(time.Minute)
+	silence(node, silent)
+	bringDown(node, down)
+	wantPlan(t, plan(t, topology, conn, nil), "queue "+silent+": unknown", "queue "+down+": unknown")
+	for _, d := range plan(t, topology, conn, nil).Items {
+		if exists := strings.Contains(d.Advice, "it exists, but it is down"); exists != (d.Name == down && d.Object == "queue") {
+			t.Errorf("%s, with the advice %q", d, d.Advice)
+		}
+	}
+
+	started := time.Now()
+	_, err := topology.Apply(within(t, 30*time.Second), conn)
+	if took := time.Since(started); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), silent) || took > 8*time.Second {
+		t.Errorf("after %s: %v", took, err)
+	}
+	// What came before it is complete.
+	do(t, conn, func(ch *amqp091.Channel) error {
+		if err := ch.Confirm(false); err != nil {
+			return err
+		}
+		confirm, err := ch.PublishWithDeferredConfirm(topology.Due(), "a", false, false, amqp091.Publishing{})
+		if err != nil {
+			return err
+		}
+		_, err = confirm.WaitContext(within(t, 5*time.Second))
+		return err
+	})
+	depths, err := topology.Depths(within(t, 2*time.Second), conn)
+	if !errors.Is(err, context.DeadlineExceeded) || depths[0].Messages != 1 {
+		t.Errorf("the due queue was not bound: %v, %v", depths, err)
+	}
+
+	topology.Ladder = amqp.Ladder{500 * time.Millisecond, time.Minute}
+	started = time.Now()
+	_, err = topology.Apply(within(t, 30*time.Second), conn)
+	if took := time.Since(started); err == nil || !strings.Contains(err.Error(), down) || took > 8*time.Second {
+		t.Errorf("after %s: %v", took, err)
+	}
+	if depths, err := topology.Depths(within(t, 2*time.Second), conn); err == nil || !strings.Contains(err.Error(), down) {
+		t.Errorf("%v, %v", depths, err)
+	}
+}
+
+// Some of it may be asked about, and of the rest the plan says what the broker says; of nothing it is no plan.
 func TestPlanOfWhatMayNotBeAsked(t *testing.T) {
 	node := amqptest.NewNode(t)
 	topology := amqp.Topology{Namespace: "shop", Ladder: amqp.Ladder{time.Second}}
@@ -162,15 +217,22 @@ func TestPlanOfWhatMayNotBeAsked(t *testing.T) {
 	node.Ctl("add_user", "clerk", "secret")
 	node.Ctl("set_permissions", "clerk", "^other$", ".*", ".*")
 	conn := amqptest.Dial(t, strings.Replace(node.URL(), "guest:guest", "clerk:secret", 1))
-	p := plan(t, topology, conn, nil)
+	_, err := topology.Plan(within(t, 30*time.Second), conn, nil)
+	var refusal *amqp091.Error
+	if !errors.As(err, &refusal) || refusal.Code != amqp091.AccessRefused {
+		t.Error(err)
+	}
+
+	node.Ctl("set_permissions", "clerk", `^shop\.d`, ".*", ".*")
+	p := plan(t, topology, amqptest.Dial(t, strings.Replace(node.URL(), "guest:guest", "clerk:secret", 1)), nil)
 	refused := 0
 	for _, d := range p.Items {
-		if d.State == amqp.NotChecked && strings.Contains(d.Advice, "ACCESS_REFUSED") {
+		if d.State == amqp.Unknown && strings.Contains(d.Advice, "ACCESS_REFUSED") {
 			refused++
 		}
 	}
-	if want := 6 + 5; refused != want {
-		t.Errorf("%d of %d exchanges and queues say that they may not be declared", refused, want)
+	if want := 3 + 3; refused != want || p.OK() { // parked, unrouted and events
+		t.Errorf("%d of %d exchanges and queues say that they may not be declared; OK is %v", refused, want, p.OK())
 	}
 }
 
@@ -336,20 +398,28 @@ func TestManagementThatDoesNotAnswerAsItShould(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stalled.Close()
-	for url, want := range map[string]string{
-		"http://user:hush@" + deadAddress(t):          "refused",
-		"http://user:hush@" + stalled.Addr().String(): "deadline",
-		answer(401, `{}`):                             "refuses the login",
-		answer(404, `{}`):                             "no such vhost",
-		answer(302, ``):                               "302",
-		answer(503, ``):                               "503",
-		answer(200, `<html>`):                         "something else",
+	for url, test := range map[string]struct {
+		want string
+		is   error
+	}{
+		"http://user:hush@" + deadAddress(t):          {"refused", amqp.ErrManagementAway},
+		"http://user:hush@" + stalled.Addr().String(): {"deadline", amqp.ErrManagementAway},
+		answer(401, `{}`):                             {"refuses the login", amqp.ErrManagementRefused},
+		answer(404, `{}`):                             {"no such vhost", nil},
+		answer(302, ``):                               {"302", nil},
+		answer(503, ``):                               {"503", amqp.ErrManagementAway},
+		answer(200, `<html>`):                         {"something else", nil},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		_, err := topology.Plan(ctx, conn, management(t, url))
 		cancel()
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
-			t.Errorf("%s: %v; it should say %q", url, err, want)
+		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s: %v; it should say %q", url, err, test.want)
+		}
+		for _, sentinel := range []error{amqp.ErrManagementAway, amqp.ErrManagementRefused} {
+			if errors.Is(err, sentinel) != errors.Is(test.is, sentinel) {
+				t.Errorf("%v is taken for: %v", err, sentinel)
+			}
 		}
 	}
 	for _, url := range []string{"", "host:15672", "amqp://user:hush@host", "http://user@host", "http://host:15672", "http://user:hu sh@host", "http://user:hush@host:port", "http://user:hush@host?hush", "http://user:hush%zz@host"} {

@@ -44,30 +44,24 @@ func (w *worker) open(ctx context.Context) (*subscription, error) {
 	return s, nil
 }
 
-// subscribe asks for messages. amqp091 waits for each answer however long it takes, so that is done
-// elsewhere: the queue may be out of reach, or the socket dead.
+// subscribe asks for messages, and does not wait for long: the queue may be out of reach, or the socket
+// dead.
 func (s *subscription) subscribe(ctx context.Context) (<-chan amqp091.Delivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	queue := s.cfg.Topology.DueQueue(s.cfg.Kind)
 	var deliveries <-chan amqp091.Delivery
-	answered := make(chan error, 1)
-	go func() {
+	err := answered(ctx, func() error {
 		err := s.channel.Qos(s.cfg.Prefetch, 0, false)
 		if err == nil {
 			deliveries, err = s.channel.Consume(queue, "", false, false, false, false, nil)
 		}
-		answered <- err
-	}()
-	select {
-	case err := <-answered:
-		if err != nil {
-			return nil, fmt.Errorf("consume %s: %w", queue, err)
-		}
-		return deliveries, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("consume %s: the broker did not answer: %w", queue, ctx.Err())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("consume %s: %w", queue, err)
 	}
+	return deliveries, nil
 }
 
 // pump moves deliveries into a channel with room for all that the broker may send at a time. The

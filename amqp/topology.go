@@ -225,36 +225,41 @@ func (t Topology) Declare(ctx context.Context, conn *Conn) error {
 
 // Apply makes every exchange, queue and binding that is missing, like [Topology.Declare], but goes on
 // past those that exist with other properties, and returns what it found of these. It changes nothing
-// that exists.
+// that exists. It waits for 5 s for each of them, and the error says which one could not be made.
 func (t Topology) Apply(ctx context.Context, conn *Conn) ([]*MismatchError, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
 	}
 	var mismatches []*MismatchError
 	for _, declare := range t.Objects().declarations() {
-		err := run(ctx, conn, []step{declare}) // each on a channel of its own, because a mismatch closes it
+		err := bounded(ctx, func(ctx context.Context) error {
+			return run(ctx, conn, []step{declare}) // each on a channel of its own, because a mismatch closes it
+		})
 		if m := (*MismatchError)(nil); errors.As(err, &m) {
 			mismatches = append(mismatches, m)
 		} else if err != nil {
-			return mismatches, fmt.Errorf("apply topology: %w", err)
+			return mismatches, fmt.Errorf("apply topology: %s: %w", declare.object, err)
 		}
 	}
 	return mismatches, nil
 }
 
-// declarations make the objects, in order.
+// declarations make the objects, in order: each queue is bound at once, so that one that cannot be made
+// leaves none of those before it without its binding.
 func (o Objects) declarations() []step {
 	var steps []step
 	for _, e := range o.Exchanges {
-		steps = append(steps, e.declare)
+		steps = append(steps, step{fmt.Sprintf("exchange %q", e.Name), e.declare})
 	}
 	for _, q := range o.Queues {
-		steps = append(steps, q.declare)
-	}
-	for _, b := range o.Bindings {
-		steps = append(steps, func(ch *amqp091.Channel) error {
-			return ch.QueueBind(b.Queue, b.Key, b.Exchange, false, nil)
-		})
+		steps = append(steps, step{fmt.Sprintf("queue %q", q.Name), q.declare})
+		for _, b := range o.Bindings {
+			if b.Queue == q.Name {
+				steps = append(steps, step{fmt.Sprintf("binding of queue %q", q.Name), func(ch *amqp091.Channel) error {
+					return ch.QueueBind(b.Queue, b.Key, b.Exchange, false, nil)
+				}})
+			}
+		}
 	}
 	return steps
 }
@@ -278,15 +283,15 @@ func (t Topology) Delete(ctx context.Context, conn *Conn) error {
 	o := t.Objects()
 	var steps []step
 	for _, q := range o.Queues {
-		steps = append(steps, func(ch *amqp091.Channel) error {
+		steps = append(steps, step{q.Name, func(ch *amqp091.Channel) error {
 			_, err := ch.QueueDelete(q.Name, false, false, false)
 			return err
-		})
+		}})
 	}
 	for _, e := range o.Exchanges {
-		steps = append(steps, func(ch *amqp091.Channel) error {
+		steps = append(steps, step{e.Name, func(ch *amqp091.Channel) error {
 			return ch.ExchangeDelete(e.Name, false, false)
-		})
+		}})
 	}
 	if err := run(ctx, conn, steps); err != nil {
 		return fmt.Errorf("delete topology: %w", err)
@@ -294,8 +299,11 @@ func (t Topology) Delete(ctx context.Context, conn *Conn) error {
 	return nil
 }
 
-// step is one request to the broker; doing it twice does no harm.
-type step func(*amqp091.Channel) error
+// step is one request to the broker about an object; doing it twice does no harm.
+type step struct {
+	object string
+	do     func(*amqp091.Channel) error
+}
 
 // run takes the steps in order on one channel, and all again on another one if that is lost, until
 // ctx ends.
@@ -303,35 +311,24 @@ func run(ctx context.Context, conn *Conn, steps []step) error {
 	const pause = 250 * time.Millisecond
 	var last error
 	for {
-		ch, err := conn.Channel(ctx)
-		if err != nil {
-			return errors.Join(err, last)
-		}
-		// amqp091 waits for each answer however long it takes, so that is done elsewhere.
-		answer := make(chan error, 1)
-		go func() {
-			defer ch.Close()
-			for _, do := range steps {
-				err := ctx.Err()
-				if err == nil {
-					err = do(ch)
+		err := conn.Do(ctx, func(ch *amqp091.Channel) error {
+			for _, s := range steps {
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
 				}
-				if err != nil {
-					answer <- err
-					return
+				if err := s.do(ch); err != nil {
+					return err
 				}
 			}
-			answer <- nil
-		}()
-		select {
-		case last = <-answer:
-		case <-ctx.Done():
-			return fmt.Errorf("the broker did not answer: %w", context.Cause(ctx))
+			return nil
+		})
+		switch {
+		case err == nil, permanent(err):
+			return err
+		case ctx.Err() != nil, errors.Is(err, ErrClosed):
+			return errors.Join(err, last)
 		}
-		if last == nil || permanent(last) {
-			return last
-		}
-		if !sleep(ctx, pause) {
+		if last = err; !sleep(ctx, pause) {
 			return fmt.Errorf("%w (%w)", context.Cause(ctx), last)
 		}
 	}
