@@ -24,26 +24,24 @@ type brokerSide struct {
 	clock offset
 }
 
-func (b *brokerSide) examine(ctx context.Context, cfg Config) {
+// examine returns why checks without a finding were not made.
+func (b *brokerSide) examine(ctx context.Context, cfg Config) (why string) {
 	if err := cfg.Topology.Validate(); err != nil {
 		b.problem(Topology, err.Error(), "correct the configuration")
-		b.skip("the topology's configuration is not valid", Broker, BrokerVersion, Permissions, DeadLettering, ManagementAPI, QueueType, DeliveryLimits, OldRungs, Letters)
-		return
+		return "the topology's configuration is not valid"
 	}
 	cfg.Broker.Name, cfg.Broker.Logger, cfg.Broker.Metrics = "lapse/doctor", slog.New(slog.DiscardHandler), nil
 	// It outlives ctx: what the trial has made has still to be removed.
 	conn, err := amqp.Open(context.WithoutCancel(ctx), cfg.Broker)
 	if err != nil {
 		b.problem(Broker, err.Error(), "correct the broker's URI")
-		b.skip("the broker's URI is not valid", BrokerVersion, Permissions, DeadLettering, ManagementAPI, Topology, QueueType, DeliveryLimits, OldRungs, Letters)
-		return
+		return "the broker's URI is not valid"
 	}
 	defer conn.Close()
 	if err := connected(ctx, conn); err != nil {
 		saw, cure := unconnected(err, conn.Vhost())
 		b.problem(Broker, saw, cure)
-		b.skip("there is no connection to the broker", BrokerVersion, Permissions, DeadLettering, ManagementAPI, Topology, QueueType, DeliveryLimits, OldRungs, Letters)
-		return
+		return "there is no connection to the broker"
 	}
 	b.version(conn.Server())
 
@@ -55,7 +53,7 @@ func (b *brokerSide) examine(ctx context.Context, cfg Config) {
 	if permitted {
 		b.try(ctx, conn, cfg.Topology, base)
 	} else {
-		b.skip("it takes the permissions, and a broker that accepts messages", DeadLettering)
+		b.skip(DeadLettering, "it takes the permissions, and a broker that accepts messages")
 	}
 	if conn.Blocked() {
 		b.problem(Broker, conn.Ready().Error(), "see to the alarms that the broker shows (rabbitmq-diagnostics alarms): it blocks whoever publishes until it has memory and disk space again")
@@ -63,15 +61,17 @@ func (b *brokerSide) examine(ctx context.Context, cfg Config) {
 		b.fine(Broker, "it can be reached, lets this user into its vhost, and accepts messages")
 	}
 	if err != nil {
-		b.problem(Topology, err.Error(), "see to what the broker says")
-		b.skip("the topology could not be compared", QueueType, DeliveryLimits, OldRungs, Letters)
-		return
+		if permitted || !isRefused(err) { // else the permissions say so
+			b.problem(Topology, err.Error(), "see to what the broker says")
+		}
+		return "the topology could not be compared"
 	}
 	b.drift(plan, permitted)
 	b.queueType(plan, cfg.Topology)
 	b.deliveryLimits(plan, cfg.Topology)
 	b.oldRungs(plan)
 	b.letters(plan, cfg.Topology)
+	return ""
 }
 
 // connected waits for the first attempt to succeed or fail. What goes wrong is not tried again.
@@ -157,10 +157,10 @@ func (b *brokerSide) permissions(ctx context.Context, conn *amqp.Conn, cfg Confi
 		var refusal *amqp091.Error
 		switch {
 		case err == nil, errors.As(err, &refusal) && refusal.Code == amqp091.NotFound:
-		case refusal != nil && refusal.Code == amqp091.AccessRefused:
+		case isRefused(err):
 			missing = append(missing, permission.name)
 		case conn.Blocked():
-			b.skip("the broker accepts no messages", Permissions)
+			b.skip(Permissions, "the broker accepts no messages")
 			return false
 		default:
 			b.problem(Permissions, fmt.Sprintf("whether %s is permitted could not be found out: %v", permission.name, err), "see to what the broker says")
@@ -182,37 +182,31 @@ func (b *brokerSide) permissions(ctx context.Context, conn *amqp.Conn, cfg Confi
 	return false
 }
 
-// ask puts a question to the broker on a channel of its own. amqp091 waits for an answer however long it
-// takes; this does not.
+// ask puts a question to the broker on a channel of its own.
 func ask(ctx context.Context, conn *amqp.Conn, question func(*amqp091.Channel) error) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	ch, err := conn.Channel(ctx)
-	if err != nil {
-		return err
-	}
-	answer := make(chan error, 1)
-	go func() {
-		defer ch.Close()
-		answer <- question(ch)
-	}()
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("the broker did not answer: %w", context.Cause(ctx))
-	}
+	return conn.Do(ctx, question)
+}
+
+func isRefused(err error) bool {
+	var refusal *amqp091.Error
+	return errors.As(err, &refusal) && refusal.Code == amqp091.AccessRefused
 }
 
 // plan compares the topology, of which each thing is then reported under one check only.
 func (b *brokerSide) plan(ctx context.Context, conn *amqp.Conn, cfg Config) (amqp.Plan, error) {
 	if cfg.Management == nil {
-		b.skip("its URL is not given", ManagementAPI)
+		b.skip(ManagementAPI, "its URL is not given")
 		return cfg.Topology.Plan(ctx, conn, nil)
 	}
 	plan, err := cfg.Topology.Plan(ctx, conn, cfg.Management)
 	if err != nil {
-		b.problem(ManagementAPI, err.Error(), "correct its URL, user and password; the plugin is enabled by rabbitmq-plugins enable rabbitmq_management, and the user needs a tag: rabbitmqctl set_user_tags USER monitoring")
+		cure := "correct its URL; the plugin is enabled by rabbitmq-plugins enable rabbitmq_management"
+		if errors.Is(err, amqp.ErrManagementRefused) {
+			cure = "correct user and password in its URL; the user needs a tag: rabbitmqctl set_user_tags USER monitoring"
+		}
+		b.problem(ManagementAPI, err.Error(), cure)
 		return cfg.Topology.Plan(ctx, conn, nil)
 	}
 	b.fine(ManagementAPI, "it answers at "+cfg.Management.String())
@@ -222,6 +216,7 @@ func (b *brokerSide) plan(ctx context.Context, conn *amqp.Conn, cfg Config) (amq
 const (
 	queueTypeArgument   = "x-queue-type"
 	unknownToProbing    = "only the management API can tell, and its URL is not given or it does not answer"
+	unbound             = "AMQP has no question for these. A due queue without its binding gets nothing: what is due then goes to the unrouted letters. `lapse topology apply` makes those that are missing"
 	dependsOnTopology   = "see what is said of the topology: "
 	classicPromisesLess = "classic, as configured: what is due is dead-lettered at most once, so that a broker that stops at the wrong moment loses it, and the sweep has to find these orders"
 )
@@ -240,14 +235,13 @@ func (b *brokerSide) drift(plan amqp.Plan, permitted bool) {
 			missing = append(missing, d.Object+" "+d.Name)
 		case d.State == amqp.Differs && d.Argument != queueTypeArgument && !ofDeliveryLimit(d):
 			b.problem(Topology, d.String(), d.Advice)
+		case d.State == amqp.Unknown && (permitted || plan.Via != "probing"):
+			b.problem(Topology, fmt.Sprintf("%s %s could not be looked at", d.Object, d.Name), d.Advice)
 		case d.State != amqp.NotChecked:
 		case d.Object == "binding":
 			bindings++
 		case plan.Via != "probing":
-			b.skip(d.Name+": "+d.Advice, Topology) // for want of statistics
-		case strings.Contains(d.Name, "*"): // other names than those that are configured: see oldRungs
-		case permitted:
-			b.problem(Topology, fmt.Sprintf("%s %s could not be looked at", d.Object, d.Name), d.Advice)
+			b.skip(Topology, d.Name+": "+d.Advice) // for want of statistics
 		}
 	}
 	if len(missing) > 0 {
@@ -256,9 +250,9 @@ func (b *brokerSide) drift(plan amqp.Plan, permitted bool) {
 	switch {
 	case len(b.findings) > before:
 	case !permitted && plan.Via == "probing":
-		b.skip("probing takes the permissions that are missing", Topology)
+		b.skip(Topology, "probing takes the permissions that are missing")
 	case bindings > 0:
-		b.fine(Topology, fmt.Sprintf("exchanges and queues are as configured; %d bindings are not checked: %s", bindings, unknownToProbing))
+		b.fine(Topology, fmt.Sprintf("exchanges and queues are as configured; %d bindings are not checked: %s. %s", bindings, unknownToProbing, unbound))
 	default:
 		b.fine(Topology, "as configured")
 	}
@@ -279,7 +273,7 @@ func (b *brokerSide) queueType(plan amqp.Plan, topology amqp.Topology) {
 	switch {
 	case len(b.findings) > before:
 	case !known:
-		b.skip(dependsOnTopology+"of no queue is it known that it is as configured", QueueType)
+		b.skip(QueueType, dependsOnTopology+"of no queue is it known that it is as configured")
 	case topology.Type == amqp.Classic:
 		b.fine(QueueType, classicPromisesLess)
 	default:
@@ -307,14 +301,14 @@ func (b *brokerSide) deliveryLimits(plan amqp.Plan, topology amqp.Topology) {
 		switch {
 		case ofDeliveryLimit(d):
 			b.problem(DeliveryLimits, d.String()+". A message that was delivered that often is dead-lettered by the broker, or dropped; none means 20 since RabbitMQ 4.0, and −1 dead-letters at once before", d.Advice)
-		case d.State == amqp.Missing, d.State == amqp.NotChecked, d.State == amqp.Differs && (plan.Via == "probing" || d.Argument == queueTypeArgument):
+		case d.State == amqp.Missing, d.State == amqp.Unknown, d.State == amqp.Differs && (plan.Via == "probing" || d.Argument == queueTypeArgument):
 			unknown = append(unknown, d.Name)
 		}
 	}
 	switch {
 	case len(b.findings) > before:
 	case len(unknown) > 0:
-		b.skip(dependsOnTopology+"it is not known of "+strings.Join(unknown, ", "), DeliveryLimits)
+		b.skip(DeliveryLimits, dependsOnTopology+"it is not known of "+strings.Join(unknown, ", "))
 	default:
 		b.fine(DeliveryLimits, fmt.Sprintf("as configured on %d queues", len(limited)))
 	}
@@ -322,7 +316,7 @@ func (b *brokerSide) deliveryLimits(plan amqp.Plan, topology amqp.Topology) {
 
 func (b *brokerSide) oldRungs(plan amqp.Plan) {
 	if plan.Via == "probing" {
-		b.skip(unknownToProbing, OldRungs)
+		b.skip(OldRungs, unknownToProbing)
 		return
 	}
 	before := len(b.findings)
@@ -369,7 +363,7 @@ func (b *brokerSide) letters(plan amqp.Plan, topology amqp.Topology) {
 	switch {
 	case len(b.findings) > before:
 	case len(unknown) > 0:
-		b.skip("it is not known how many wait in "+strings.Join(unknown, ", "), Letters)
+		b.skip(Letters, "it is not known how many wait in "+strings.Join(unknown, ", "))
 	default:
 		b.fine(Letters, "none wait")
 	}

@@ -26,26 +26,25 @@ type databaseSide struct {
 	clock offset
 }
 
-func (d *databaseSide) examine(ctx context.Context, dsn string) {
+// examine returns why checks without a finding were not made.
+func (d *databaseSide) examine(ctx context.Context, dsn string) (why string) {
+	const notValid = "the DSN is not valid"
 	db, err := database.Open(dsn, database.Options{MaxOpen: 2, ReadTimeout: answerTimeout, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		d.problem(Database, err.Error(), "correct the DSN")
-		d.skip("the DSN is not valid", DatabaseVersion, Migrations, Isolation, TimeZone, Outbox)
-		return
+		return notValid
 	}
 	pool, err := db.DB()
 	if err != nil {
 		d.problem(Database, err.Error(), "correct the DSN")
-		d.skip("the DSN is not valid", DatabaseVersion, Migrations, Isolation, TimeZone, Outbox)
-		return
+		return notValid
 	}
 	defer pool.Close()
 	version, err := answered(ctx, pool)
 	if err != nil {
 		saw, cure := unanswered(err)
 		d.problem(Database, saw, cure)
-		d.skip("there is no connection to the database", DatabaseVersion, Migrations, Isolation, TimeZone, Outbox)
-		return
+		return "there is no connection to the database"
 	}
 	d.fine(Database, "it can be reached, and lets this user into its database")
 	d.version(version)
@@ -54,9 +53,8 @@ func (d *databaseSide) examine(ctx context.Context, dsn string) {
 	if d.migrations(ctx, pool) {
 		d.isolation(ctx, db)
 		d.outbox(ctx, db)
-	} else {
-		d.skip("it takes the tables", Isolation, Outbox)
 	}
+	return "it takes the tables"
 }
 
 // answered connects, and returns the server's version.

@@ -1,5 +1,5 @@
 // Package doctor looks for what is wrong with the servers of a service, and says how it is cured. It leaves
-// everything as it was.
+// everything as it was; only a broker that hangs keeps what dead-lettering was tried on for up to a minute.
 package doctor
 
 import (
@@ -28,7 +28,8 @@ const (
 	NotChecked State = "not checked" // Saw says why
 )
 
-// The checks, in the order in which [Run] reports them.
+// The checks, in the order in which [Run] reports them: those of the broker, those of the database, and that
+// of the clocks.
 const (
 	Broker          = "broker"
 	BrokerVersion   = "broker version"
@@ -92,8 +93,8 @@ func Run(ctx context.Context, cfg Config) []Finding {
 	var broker brokerSide
 	var db databaseSide
 	var sides sync.WaitGroup
-	sides.Go(func() { broker.examine(ctx, cfg) })
-	sides.Go(func() { db.examine(ctx, cfg.DSN) })
+	sides.Go(func() { broker.complete(broker.examine(ctx, cfg), Broker, Database) })
+	sides.Go(func() { db.complete(db.examine(ctx, cfg.DSN), Database, Clocks) })
 	sides.Wait()
 
 	all := slices.Concat(broker.findings, db.findings)
@@ -115,9 +116,15 @@ func (r *report) problem(check, saw, cure string) {
 	r.findings = append(r.findings, Finding{check, Problem, saw, cure})
 }
 
-// skip reports that none of the checks was made.
-func (r *report) skip(why string, checks ...string) {
-	for _, check := range checks {
-		r.findings = append(r.findings, Finding{check, NotChecked, why, ""})
+func (r *report) skip(check, why string) {
+	r.findings = append(r.findings, Finding{check, NotChecked, why, ""})
+}
+
+// complete reports why the checks from the first one until another that have no finding were not made.
+func (r *report) complete(why, first, until string) {
+	for _, check := range Checks[slices.Index(Checks, first):slices.Index(Checks, until)] {
+		if !slices.ContainsFunc(r.findings, func(f Finding) bool { return f.Check == check }) {
+			r.skip(check, why)
+		}
 	}
 }

@@ -129,6 +129,9 @@ func TestHealthy(t *testing.T) {
 		if needsAPI != (f.State == doctor.NotChecked) {
 			t.Errorf("%s is %s", f.Check, f.State)
 		}
+		if f.Check == doctor.Topology && !strings.Contains(f.Saw, "due queue without its binding") {
+			t.Errorf("it does not say that bindings matter: %s", f.Saw)
+		}
 	}
 }
 

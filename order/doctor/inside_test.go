@@ -106,8 +106,8 @@ func TestTrialSeesWhatIsNotKept(t *testing.T) {
 	for _, strategy := range []string{"at-least-once", "at-most-once"} {
 		trial := newTrial(amqp.Topology{}, amqptest.Namespace())
 		trial.jammed["x-dead-letter-strategy"] = strategy
-		clock, err := trial.run(t.Context(), conn)
-		if !clock.known {
+		err := trial.run(t.Context(), conn)
+		if !trial.clock.known {
 			t.Error("it did not see the broker's clock")
 		}
 		var failed *trialError
@@ -126,7 +126,7 @@ func TestTrialSeesWhatDoesNotCome(t *testing.T) {
 	trial := newTrial(amqp.Topology{}, amqptest.Namespace())
 	trial.delayed["x-dead-letter-exchange"] = trial.nowhere
 	trial.patience = time.Second
-	_, err := trial.run(t.Context(), conn)
+	err := trial.run(t.Context(), conn)
 	var failed *trialError
 	if !errors.As(err, &failed) || !strings.Contains(failed.saw, "did not come through") {
 		t.Error(err)
@@ -169,5 +169,17 @@ func TestSessionsOfAnotherProgram(t *testing.T) {
 			t.Errorf("%s: %q, %v", level, got, err)
 		}
 		tx.Rollback()
+	}
+}
+
+// A queue that is down is a problem however it was found out, and no reason to apply the topology.
+func TestQueueThatIsDown(t *testing.T) {
+	down := amqp.Difference{Object: "queue", Name: "lapse.parked", State: amqp.Unknown, Messages: -1, Advice: "it exists, but it is down"}
+	for via, permitted := range map[string]bool{"probing": true, "management API": false} {
+		var b brokerSide
+		b.drift(amqp.Plan{Via: via, Items: []amqp.Difference{down}}, permitted)
+		if f := b.findings; len(f) != 1 || f[0].State != Problem || f[0].Cure != down.Advice || !strings.Contains(f[0].Saw, down.Name) {
+			t.Errorf("by %s: %+v", via, f)
+		}
 	}
 }

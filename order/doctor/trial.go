@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -29,12 +30,11 @@ const (
 // try has messages dead-lettered in a small topology of its own, made as the real one is.
 func (b *brokerSide) try(ctx context.Context, conn *amqp.Conn, topology amqp.Topology, base string) {
 	t := newTrial(topology, base)
-	clock, err := t.run(ctx, conn)
-	b.clock = clock
+	err := t.run(ctx, conn)
 	var failed *trialError
 	switch {
 	case err != nil && conn.Blocked():
-		b.skip("the broker accepts no messages", DeadLettering)
+		b.skip(DeadLettering, "the broker accepts no messages")
 	case errors.As(err, &failed):
 		b.problem(DeadLettering, failed.saw, failed.cure)
 	case err != nil:
@@ -44,12 +44,17 @@ func (b *brokerSide) try(ctx context.Context, conn *amqp.Conn, topology amqp.Top
 	default:
 		b.fine(DeadLettering, "tried: a message that was due came through, and one of an unknown kind through the alternate exchange (classic queues: at most once)")
 	}
-	if !t.begun {
+	if !t.begun.Load() {
 		return
 	}
 	if err := t.remove(ctx, conn); err != nil {
 		b.problem(DeadLettering, fmt.Sprintf("what it was tried on could not be removed: %v", err),
 			fmt.Sprintf("nothing needs to be done: the broker removes %s.* within a minute or so", base))
+	}
+	select {
+	case <-t.ended:
+		b.clock = t.clock
+	default:
 	}
 }
 
@@ -68,8 +73,9 @@ type trial struct {
 	plain       amqp091.Table // arguments of queues
 	delayed     amqp091.Table // of the rung
 	jammed      amqp091.Table // of the rung to nowhere
-	begun       bool          // something may have been made
+	begun       atomic.Bool   // something may have been made
 	ended       chan struct{} // closed when nothing more is
+	clock       offset        // the broker's, if a message came back; not to be read before the end
 }
 
 func newTrial(topology amqp.Topology, base string) *trial {
@@ -95,53 +101,30 @@ func newTrial(topology amqp.Topology, base string) *trial {
 	return t
 }
 
-// run returns the broker's clock, if a message came back, also with an error.
-func (t *trial) run(ctx context.Context, conn *amqp.Conn) (offset, error) {
+// run waits for the trial until ctx ends; the trial then ends by itself, unless the broker does not answer.
+func (t *trial) run(ctx context.Context, conn *amqp.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
-	ch, err := conn.Channel(ctx)
-	if err != nil {
-		return offset{}, err
-	}
-	t.begun = true
-	type result struct {
-		clock offset
-		err   error
-	}
-	results := make(chan result, 1)
-	go func() {
+	return conn.Do(ctx, func(ch *amqp091.Channel) error {
+		t.begun.Store(true) // before it is seen that ctx has ended, as whoever reads it knows
 		defer close(t.ended)
-		defer ch.Close()
-		clock, err := t.perform(ctx, ch)
-		results <- result{clock, err}
-	}()
-	select {
-	case r := <-results:
-		return r.clock, r.err
-	case <-ctx.Done():
-	}
-	select {
-	case r := <-results: // it ends by itself, unless the broker does not answer at all
-		return r.clock, r.err
-	case <-time.After(time.Second):
-		return offset{}, fmt.Errorf("the broker did not answer: %w", context.Cause(ctx))
-	}
+		return t.perform(ctx, ch)
+	})
 }
 
-func (t *trial) perform(ctx context.Context, ch *amqp091.Channel) (offset, error) {
+func (t *trial) perform(ctx context.Context, ch *amqp091.Channel) error {
 	due, unrouted, err := t.declare(ctx, ch)
 	if err != nil {
-		return offset{}, err
+		return err
 	}
 	published := time.Now()
 	for _, key := range []string{trialKey, "unknown"} {
 		if stored, err := publish(ctx, ch, t.rung, key); err != nil {
-			return offset{}, err
+			return err
 		} else if !stored {
-			return offset{}, &trialError{"a rung made for the trial takes no messages", "see the broker's log"}
+			return &trialError{"a rung made for the trial takes no messages", "see the broker's log"}
 		}
 	}
-	var clock offset
 	late := time.After(trialTTL + t.patience)
 	for _, wait := range []struct {
 		deliveries <-chan amqp091.Delivery
@@ -150,24 +133,24 @@ func (t *trial) perform(ctx context.Context, ch *amqp091.Channel) (offset, error
 		select {
 		case d, ok := <-wait.deliveries:
 			if !ok {
-				return clock, errors.New("the channel was lost")
+				return errors.New("the channel was lost")
 			}
-			if !clock.known {
-				clock = clockOf(d, published, time.Now())
+			if !t.clock.known {
+				t.clock = clockOf(d, published, time.Now())
 			}
 		case <-ctx.Done():
-			return clock, context.Cause(ctx)
+			return context.Cause(ctx)
 		case <-late:
-			return clock, &trialError{
+			return &trialError{
 				fmt.Sprintf("tried: a message %s within %s", wait.what, t.patience),
 				"see the broker's log for what it says of dead-lettering and of its quorum queues. On RabbitMQ 3.10 a message with a forged x-death header stops all of it until the node is restarted",
 			}
 		}
 	}
 	if !t.atLeastOnce {
-		return clock, nil
+		return nil
 	}
-	return clock, t.keeps(ctx, ch)
+	return t.keeps(ctx, ch)
 }
 
 func (t *trial) declare(ctx context.Context, ch *amqp091.Channel) (due, unrouted <-chan amqp091.Delivery, err error) {
