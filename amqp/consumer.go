@@ -83,7 +83,7 @@ type ConsumerConfig struct {
 	Publisher *Publisher
 	// Topology the queue belongs to. Its Kinds include Kind.
 	Topology Topology
-	// Kind is the kind of message handled here.
+	// Kind is the kind of message handled here, whatever its routing key.
 	Kind    string
 	Handler Handler
 	// Probe asks whether the server behind the handler can work again: nil says that it can. Without

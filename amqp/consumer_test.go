@@ -334,6 +334,37 @@ func TestConsumerDefers(t *testing.T) {
 	}
 }
 
+// A message that somebody published straight to the queue, by the default exchange, comes back as any other.
+func TestConsumerDefersWhatCameByTheQueuesName(t *testing.T) {
+	b := newBench(t)
+	arrived := make(chan amqp.Message, 1)
+	deferred := false
+	cfg := b.config(each(func(m amqp.Message) amqp.Outcome {
+		if !deferred {
+			deferred = true
+			return amqp.Defer(300 * time.Millisecond)
+		}
+		arrived <- m
+		return amqp.Done()
+	}))
+	cfg.Workers = 1
+	b.run(cfg)
+	publisher := amqp.NewPublisher(b.conn, amqp.PublisherConfig{})
+	defer publisher.Close()
+	m := amqp.Publishing{Message: amqp.Message{ID: "m", Kind: b.topology.DueQueue(kind), Body: []byte("{}")}}
+	if err := publisher.Publish(t.Context(), m)[0]; err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case m := <-arrived:
+		if m.ID != "m" || m.Kind != kind {
+			t.Errorf("came back as %+v", m)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it never came back")
+	}
+}
+
 // One message that makes the handler panic does not harm those that share its batch.
 func TestConsumerFindsTheMessageThatPanics(t *testing.T) {
 	b := newBench(t)

@@ -46,6 +46,8 @@ func (s *subscription) settle(finish context.Context, batch []amqp091.Delivery) 
 	messages := make([]Message, len(batch))
 	for i, delivery := range batch {
 		messages[i] = received(delivery)
+		// Whoever published straight to the queue had its name for a key, under which nothing comes back.
+		messages[i].Kind = s.cfg.Kind
 	}
 	s.cfg.Metrics.BatchSize.WithLabelValues(s.cfg.Kind).Observe(float64(len(batch)))
 

@@ -52,11 +52,11 @@ func exitCode(ctx context.Context, err error) int {
 	case errors.Is(err, errConfig), errors.Is(err, migrations.ErrPending), errors.As(err, &mismatch), isMySQL(err, noSuchDatabase, noSuchTable),
 		isAMQP(err, amqp091.NotAllowed): // no such vhost
 		return exitConfig
-	case database.IsRefused(err), isMySQL(err, noGrant), isAMQP(err, amqp091.AccessRefused):
+	case database.IsRefused(err), isMySQL(err, noGrant), isAMQP(err, amqp091.AccessRefused), errors.Is(err, amqp.ErrManagementRefused):
 		return exitNotAllowed
 	case errors.Is(err, order.ErrPaused), database.IsConflict(err):
 		return exitTryLater
-	case errors.Is(err, order.ErrUnavailable), errors.Is(err, errAway), database.IsOutage(err):
+	case errors.Is(err, order.ErrUnavailable), errors.Is(err, errAway), errors.Is(err, amqp.ErrManagementAway), database.IsOutage(err):
 		return exitUnavailable
 	}
 	return exitFailed
