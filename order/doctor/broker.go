@@ -341,7 +341,7 @@ func (b *brokerSide) oldRungs(plan amqp.Plan) {
 
 func (b *brokerSide) letters(plan amqp.Plan, topology amqp.Topology) {
 	cures := map[string]string{
-		topology.Dead():     "the header lapse-error says why each is there: mend that, then replay or discard them",
+		topology.Dead():     "the header lapse-error says why each is there: mend that, and have what is still needed sent again",
 		topology.Unrouted(): "their routing key is a kind that no queue is bound for: it is mistyped by who published them, or missing in the topology. Correct that, then publish them again or discard them",
 		topology.Parked():   "the database refused these dead letters: see why in the log, then publish them again or discard them",
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/lapse-go/lapse/amqp/database"
 	"github.com/lapse-go/lapse/amqp/outbox"
 	"github.com/lapse-go/lapse/migrations"
+	"github.com/lapse-go/lapse/order/orderdb"
 )
 
 // maxWait is how long a row may wait in the outbox. A relay that runs publishes it within about a second.
@@ -53,6 +54,7 @@ func (d *databaseSide) examine(ctx context.Context, dsn string) (why string) {
 	if d.migrations(ctx, pool) {
 		d.isolation(ctx, db)
 		d.outbox(ctx, db)
+		d.pause(ctx, db)
 	}
 	return "it takes the tables"
 }
@@ -143,6 +145,20 @@ func (d *databaseSide) migrations(ctx context.Context, pool *sql.DB) bool {
 		d.fine(Migrations, "none is pending")
 	}
 	return err == nil
+}
+
+// pause tells of one that somebody may have forgotten.
+func (d *databaseSide) pause(ctx context.Context, db *gorm.DB) {
+	p, err := orderdb.New(db, orderdb.Config{}).Pause(ctx)
+	switch {
+	case err != nil:
+		d.problem(Pause, fmt.Sprintf("it could not be read: %v", err), "see to what the database says")
+	case p.Paused:
+		d.problem(Pause, fmt.Sprintf("expiry is paused since %s by %q: %s", p.Since.Format(time.RFC3339), p.By.Who, p.By.Why),
+			"run `lapse resume` when the reason is gone: no unpaid order is closed before")
+	default:
+		d.fine(Pause, "expiry is not paused")
+	}
 }
 
 // isolation looks at a transaction as Lapse makes them.

@@ -47,13 +47,14 @@ const (
 	Isolation       = "isolation"
 	TimeZone        = "time zone"
 	Outbox          = "outbox"
+	Pause           = "pause"
 	Clocks          = "clocks"
 )
 
 // Checks is all of them in that order.
 var Checks = []string{
 	Broker, BrokerVersion, Permissions, DeadLettering, ManagementAPI, Topology, QueueType, DeliveryLimits, OldRungs, Letters,
-	Database, DatabaseVersion, Migrations, Isolation, TimeZone, Outbox, Clocks,
+	Database, DatabaseVersion, Migrations, Isolation, TimeZone, Outbox, Pause, Clocks,
 }
 
 // Finding is what a check saw.
