@@ -42,23 +42,31 @@ func (f topologyFlags) wanted() (amqp.Topology, error) {
 	return t, nil
 }
 
-type topologyPlan struct {
+// topologyTarget is a topology and where it belongs.
+type topologyTarget struct {
 	brokerFlags
 	topologyFlags
+}
+
+func (t topologyTarget) open(ctx context.Context) (wanted amqp.Topology, conn *amqp.Conn, err error) {
+	if wanted, err = t.wanted(); err == nil {
+		conn, err = t.connect(ctx)
+	}
+	return wanted, conn, err
+}
+
+type topologyPlan struct {
+	topologyTarget
 	managementFlag
 	outputFlag
 }
 
 func (c *topologyPlan) Run(ctx context.Context, to console) error {
-	wanted, err := c.wanted()
-	if err != nil {
-		return err
-	}
 	management, err := c.management()
 	if err != nil {
 		return err
 	}
-	conn, err := c.connect(ctx)
+	wanted, conn, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,22 +81,15 @@ func (c *topologyPlan) Run(ctx context.Context, to console) error {
 	}
 	fmt.Fprintf(to.Err, "%d exchanges, queues and bindings are as wanted, found by %s.\n", asWanted, plan.Via)
 	if !plan.OK() {
-		return errors.New("the broker does not have what is wanted: see above")
+		return errors.New("not all is as it has to be, or could be looked at: see above")
 	}
 	return nil
 }
 
-type topologyApply struct {
-	brokerFlags
-	topologyFlags
-}
+type topologyApply struct{ topologyTarget }
 
 func (c *topologyApply) Run(ctx context.Context, to console) error {
-	wanted, err := c.wanted()
-	if err != nil {
-		return err
-	}
-	conn, err := c.connect(ctx)
+	wanted, conn, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -108,10 +109,7 @@ func (c *topologyApply) Run(ctx context.Context, to console) error {
 	return nil
 }
 
-type topologyExport struct {
-	brokerFlags
-	topologyFlags
-}
+type topologyExport struct{ topologyTarget }
 
 func (c *topologyExport) Run(to console) error {
 	wanted, err := c.wanted()
