@@ -37,6 +37,7 @@ func TestScripts(t *testing.T) {
 	for _, script := range scripts {
 		name := strings.TrimSuffix(filepath.Base(script), ".txtar")
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // mostly they wait
 			db := amqptest.Database(t)
 			topology := checkout.Config{Namespace: amqptest.Namespace(), Ladder: ladder}.Topology()
 			conn := amqptest.Conn(t)

@@ -16,6 +16,7 @@ import (
 const away = "cannot be reached"
 
 func TestLoginAndVhost(t *testing.T) {
+	t.Parallel() // mostly it waits
 	guest := amqptest.URL(t)
 	for name, test := range map[string]struct{ uri, saw, cure string }{
 		"wrong password": {strings.Replace(guest, ":guest@", ":hush@", 1), "refuses the login", "password"},
@@ -125,6 +126,7 @@ func TestClassicQueues(t *testing.T) {
 }
 
 func TestWithTheManagementAPI(t *testing.T) {
+	t.Parallel() // mostly it waits
 	node := amqptest.NewManagedNode(t)
 	conn := amqptest.Dial(t, node.URL())
 	topology := amqp.Topology{Namespace: "shop", Ladder: amqp.Ladder{time.Second, time.Minute}, Kinds: []string{"a"}}
@@ -203,6 +205,7 @@ func nothingIsLeft(t *testing.T, node *amqptest.Node) {
 
 // Whenever a trial is broken off, it takes away what it has made.
 func TestTrialThatIsBrokenOff(t *testing.T) {
+	t.Parallel() // mostly it waits
 	node := amqptest.NewNode(t)
 	proxy, uri := amqptest.NewBrokerProxy(t, node.URL())
 	cfg := doctor.Config{DSN: deadDSN(t), Topology: amqp.Topology{Namespace: "shop", Ladder: amqp.Ladder{time.Second}}}
@@ -233,6 +236,7 @@ func TestTrialThatIsBrokenOff(t *testing.T) {
 }
 
 func TestPermissions(t *testing.T) {
+	t.Parallel() // mostly it waits
 	node := amqptest.NewNode(t)
 	topology := amqp.Topology{Namespace: "shop", Ladder: amqp.Ladder{time.Second}, Kinds: []string{"a"}}
 	if err := topology.Declare(t.Context(), amqptest.Dial(t, node.URL())); err != nil {
@@ -284,6 +288,7 @@ func TestDeadLetteringAtMostOnce(t *testing.T) {
 }
 
 func TestBrokerBlocks(t *testing.T) {
+	t.Parallel() // mostly it waits
 	node := amqptest.NewNode(t)
 	topology := amqp.Topology{Namespace: "shop", Ladder: amqp.Ladder{time.Second}}
 	if err := topology.Declare(t.Context(), amqptest.Dial(t, node.URL())); err != nil {

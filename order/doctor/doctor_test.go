@@ -152,6 +152,7 @@ func TestConfigurationThatIsNotValid(t *testing.T) {
 
 // Neither server answers, and nothing tells that they are away.
 func TestServersThatHang(t *testing.T) {
+	t.Parallel() // mostly it waits
 	p := newPair(t)
 	broker, uri := amqptest.NewBrokerProxy(t, amqptest.URL(t))
 	broker.Stall()

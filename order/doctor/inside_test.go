@@ -102,6 +102,7 @@ func TestReadsTheBrokersClock(t *testing.T) {
 
 // What a broker does that falls back to at most once, a rung without the strategy does on any.
 func TestTrialSeesWhatIsNotKept(t *testing.T) {
+	t.Parallel() // mostly it waits
 	conn := amqptest.Conn(t)
 	for _, strategy := range []string{"at-least-once", "at-most-once"} {
 		trial := newTrial(amqp.Topology{}, amqptest.Namespace())
