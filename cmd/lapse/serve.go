@@ -46,8 +46,8 @@ func (s *serve) Run(ctx context.Context, parsed *kong.Context, to console) error
 	}
 	registry := newRegistry()
 	cfg.Registerer = registry
-	// Eight are for the API, one is for each worker, and the rest for the other loops.
-	db, closing, err := s.open(database.Options{Logger: logger, MaxOpen: 16 + s.Workers + s.PlaceWorkers})
+	// Fourteen are for the API, one is for each worker, and the rest for the other loops.
+	db, closing, err := s.open(database.Options{Logger: logger, MaxOpen: 20 + s.Workers + s.PlaceWorkers})
 	if err != nil {
 		return err
 	}

@@ -16,28 +16,36 @@ const (
 	callTimeout = 1800 * time.Millisecond
 	// longTimeout is for calls that go through all orders.
 	longTimeout = time.Minute
-	// maxCalls is how many calls use the database at the same time: half of the 16 connections that a pool
-	// has by default, since the loops that close orders live on the same pool.
-	maxCalls = 8
+	// How many calls use the database at the same time: fewer than the 16 connections that a pool has by
+	// default, since the loops that close orders live on the same pool. What looks, and waits for no lock,
+	// has places of its own, and so have the few that take long.
+	maxChanges = 8
+	maxLooks   = 4
+	maxLong    = 2
 )
 
-// call calls the database, within callTimeout.
+// call changes something in the database, within callTimeout.
 func call[T any](ctx context.Context, s *Server, do func(context.Context) (T, error)) (T, error) {
-	return within(ctx, s, callTimeout, do)
+	return within(ctx, s, s.changes, callTimeout, do)
+}
+
+// look reads from the database, within callTimeout.
+func look[T any](ctx context.Context, s *Server, do func(context.Context) (T, error)) (T, error) {
+	return within(ctx, s, s.looks, callTimeout, do)
 }
 
 // callLong calls the database, within longTimeout, once that has answered a small question.
 func callLong[T any](ctx context.Context, s *Server, do func(context.Context) (T, error)) (T, error) {
-	if _, err := call(ctx, s, s.cfg.Orders.Paused); err != nil {
+	if _, err := look(ctx, s, s.cfg.Orders.Paused); err != nil {
 		var none T
 		return none, err
 	}
-	return within(ctx, s, longTimeout, do)
+	return within(ctx, s, s.long, longTimeout, do)
 }
 
 // within returns when the call has ended, or its time is over. The call then ends by itself, and keeps its
 // place until it has: a commit that hangs is not bound by its context.
-func within[T any](ctx context.Context, s *Server, timeout time.Duration, do func(context.Context) (T, error)) (value T, err error) {
+func within[T any](ctx context.Context, s *Server, places chan struct{}, timeout time.Duration, do func(context.Context) (T, error)) (value T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer func() { s.database.note(errors.Is(err, order.ErrUnavailable), err) }()
@@ -46,7 +54,7 @@ func within[T any](ctx context.Context, s *Server, timeout time.Duration, do fun
 		return none, fmt.Errorf("%w: no answer within %s: %w", order.ErrUnavailable, timeout, ctx.Err())
 	}
 	select {
-	case s.places <- struct{}{}:
+	case places <- struct{}{}:
 	case <-ctx.Done():
 		return late()
 	}
@@ -56,7 +64,7 @@ func within[T any](ctx context.Context, s *Server, timeout time.Duration, do fun
 	}
 	done := make(chan result)
 	go func() {
-		defer func() { <-s.places }()
+		defer func() { <-places }()
 		var r result
 		r.err = safely(func() (err error) { r.value, err = do(ctx); return err })
 		select {

@@ -108,13 +108,15 @@ func TestCallsThatHang(t *testing.T) {
 				begin := time.Now()
 				var status int
 				var p web.Problem
-				switch i % 3 {
+				switch i % 4 {
 				case 0:
 					status, p = b.ask(t.Context(), "GET", "/v1/orders/A-1", "")
 				case 1:
 					status, p = b.ask(t.Context(), "POST", "/v1/sweep", "")
 				case 2:
 					status, p = b.ask(t.Context(), "POST", "/v1/orders:extend", `{"by":"20m"}`)
+				case 3:
+					status, p = b.ask(t.Context(), "POST", "/v1/pause", "")
 				}
 				if status != 503 || !strings.Contains(p.Detail, "may or may not have been done") || time.Since(begin) != 1800*time.Millisecond {
 					t.Errorf("after %s: %d %v", time.Since(begin), status, &p)
@@ -122,8 +124,8 @@ func TestCallsThatHang(t *testing.T) {
 			})
 		}
 		asking.Wait()
-		if n := calls.Load(); n != 8 {
-			t.Errorf("%d calls at once", n)
+		if n := calls.Load(); n != 4+8 {
+			t.Errorf("%d calls at once, and not four that look and eight that change", n)
 		}
 		close(release)
 		synctest.Wait()
@@ -144,7 +146,7 @@ func TestWaitingForAPlace(t *testing.T) {
 		var asking sync.WaitGroup
 		for range 20 {
 			asking.Go(func() {
-				if status, _ := b.ask(t.Context(), "GET", "/v1/orders/A-1", ""); status == 200 {
+				if status, _ := b.ask(t.Context(), "POST", "/v1/pause", ""); status == 204 {
 					answered.Add(1)
 				} else {
 					refused.Add(1)
@@ -159,6 +161,33 @@ func TestWaitingForAPlace(t *testing.T) {
 		time.Sleep(time.Second) // for the calls of the last
 	})
 }
+
+// Changes that wait for a lock take no place from those who only look, nor do those that take long.
+func TestLookingBesideChangesThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, func(ctx context.Context) error {
+			if ctx.Value(hang{}) != nil {
+				<-ctx.Done()
+				return fmt.Errorf("%w: %w", order.ErrUnavailable, ctx.Err())
+			}
+			return nil
+		})
+		var asking sync.WaitGroup
+		for range 40 {
+			asking.Go(func() { b.ask(context.WithValue(t.Context(), hang{}, true), "POST", "/v1/pause", "") })
+		}
+		synctest.Wait()
+		for path, method := range map[string]string{"/v1/orders/A-1": "GET", "/v1/sweep": "POST"} {
+			if status, p := b.ask(t.Context(), method, path, ""); status != 200 {
+				t.Errorf("%s: %d %v", path, status, &p)
+			}
+		}
+		asking.Wait()
+	})
+}
+
+// hang marks the context of a call that hangs.
+type hang struct{}
 
 // Long operations have a minute once the database has answered.
 func TestLongCalls(t *testing.T) {

@@ -234,7 +234,7 @@ func (s *Server) registerOrders(api huma.API) {
 		summary: "Show an order", doc: "With its payments and its timeline.",
 		problems: []*problemType{notFoundHere},
 	}, func(ctx context.Context, in *OrderPath) (*orderAnswer, error) {
-		return orderOf(call(ctx, s, func(ctx context.Context) (*Order, error) { return s.history(ctx, in.ID) }))
+		return orderOf(look(ctx, s, func(ctx context.Context) (*Order, error) { return s.history(ctx, in.ID) }))
 	})
 	register(s, api, &operation{
 		id: "pay-order", method: http.MethodPost, path: "/v1/orders/{id}/pay", role: Checkout, status: http.StatusOK, maxBody: maxBody,

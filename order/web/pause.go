@@ -55,7 +55,7 @@ func (s *Server) registerPause(api huma.API) {
 		id: "get-pause", method: http.MethodGet, path: "/v1/pause", role: Viewer, status: http.StatusOK,
 		summary: "Show whether expiry is paused",
 	}, func(ctx context.Context, _ *struct{}) (*pauseAnswer, error) {
-		p, err := call(ctx, s, s.cfg.Orders.Paused)
+		p, err := look(ctx, s, s.cfg.Orders.Paused)
 		if err != nil {
 			return nil, err
 		}

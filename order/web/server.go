@@ -41,14 +41,14 @@ type Config struct {
 
 // Server is the API as an [http.Handler]. Safe for concurrent use.
 type Server struct {
-	cfg         Config
-	router      router
-	operations  map[string]*operation // by the pattern of their route
-	crossOrigin *http.CrossOriginProtection
-	metrics     metrics
-	places      chan struct{} // of calls of the database
-	database    outage
-	broker      outage
+	cfg                  Config
+	router               router
+	operations           map[string]*operation // by the pattern of their route
+	crossOrigin          *http.CrossOriginProtection
+	metrics              metrics
+	changes, looks, long chan struct{} // places of calls of the database
+	database             outage
+	broker               outage
 }
 
 // How long things may take.
@@ -78,7 +78,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, operations: make(map[string]*operation),
 		crossOrigin: http.NewCrossOriginProtection(), metrics: newMetrics(cfg.Registerer),
-		places:   make(chan struct{}, maxCalls),
+		changes: make(chan struct{}, maxChanges), looks: make(chan struct{}, maxLooks), long: make(chan struct{}, maxLong),
 		database: outage{server: "database", logger: cfg.Logger},
 		broker:   outage{server: "broker", logger: cfg.Logger},
 	}

@@ -39,7 +39,7 @@ func (s *Server) registerStock(api huma.API) {
 		id: "get-stock", method: http.MethodGet, path: "/v1/stock/{sku}", role: Viewer, status: http.StatusOK,
 		summary: "Show the stock of an article", problems: []*problemType{notFoundHere},
 	}, func(ctx context.Context, in *StockPath) (*stockAnswer, error) {
-		stock, err := call(ctx, s, func(ctx context.Context) ([]order.Stock, error) { return s.cfg.Orders.Stock(ctx, in.SKU) })
+		stock, err := look(ctx, s, func(ctx context.Context) ([]order.Stock, error) { return s.cfg.Orders.Stock(ctx, in.SKU) })
 		if err != nil {
 			return nil, err
 		}
