@@ -92,7 +92,7 @@ func source(parsed *kong.Context, flag *kong.Flag) string {
 		}
 	}
 	for _, env := range flag.Envs {
-		if _, given := os.LookupEnv(env + "_FILE"); given && flag.Tag.Has("secret") {
+		if os.Getenv(env+"_FILE") != "" && flag.Tag.Has("secret") {
 			return "file"
 		}
 		if _, given := os.LookupEnv(env); given {

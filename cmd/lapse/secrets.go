@@ -17,8 +17,8 @@ func secretFile(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 		return nil, nil
 	}
 	for _, env := range flag.Envs {
-		file, given := os.LookupEnv(env + "_FILE")
-		if !given {
+		file := os.Getenv(env + "_FILE")
+		if file == "" {
 			continue
 		}
 		if os.Getenv(env) != "" {
