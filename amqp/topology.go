@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +44,9 @@ type Topology struct {
 	Ladder Ladder
 	// Kinds of messages: there is one due queue for each. Same characters as in a namespace.
 	Kinds []string
+	// Subscriptions are, by kind, patterns of events that come to its due queue as well: order.expired, or
+	// order.# (https://www.rabbitmq.com/tutorials/tutorial-five-go). To its handler they are of this kind.
+	Subscriptions map[string][]string
 	// History is how long the events log keeps an event at least. Whole seconds, 7 days when zero.
 	History time.Duration
 }
@@ -91,6 +95,19 @@ func (t Topology) Validate() error {
 			return fmt.Errorf("kind %q is there twice", kind)
 		}
 		seen[kind] = true
+	}
+	for kind, patterns := range t.Subscriptions {
+		if !seen[kind] {
+			return fmt.Errorf("kind %q subscribes to events, and is none of the kinds: add it", kind)
+		}
+		for i, pattern := range patterns {
+			switch {
+			case pattern == "" || len(pattern) > 255:
+				return fmt.Errorf("kind %q: pattern %q of events: give 1 to 255 bytes, such as order.expired or order.#", kind, pattern)
+			case slices.Contains(patterns[:i], pattern):
+				return fmt.Errorf("kind %q: pattern %q of events is there twice", kind, pattern)
+			}
+		}
 	}
 	if t.History < time.Second || t.History%time.Second != 0 {
 		return fmt.Errorf("a history of %s: give whole seconds, at least one", t.History)
@@ -177,6 +194,11 @@ func (t Topology) Objects() Objects {
 		amqp091.QueueTypeArg:    amqp091.QueueTypeStream,
 		amqp091.StreamMaxAgeArg: fmt.Sprintf("%ds", int64(t.History/time.Second)),
 	}}, "#")
+	for _, kind := range t.Kinds {
+		for _, pattern := range t.Subscriptions[kind] {
+			o.Bindings = append(o.Bindings, Binding{t.Events(), t.DueQueue(kind), pattern})
+		}
+	}
 	return o
 }
 

@@ -1,8 +1,7 @@
 // Package migrations holds the tables of Lapse and brings a database up to date with them.
 //
-// Every table begins with lapse_, so that they can live in a shop's own schema. The transport's
-// tables and the orders' are two [Set]s, so that a program that keeps its orders elsewhere creates
-// only the former.
+// Every table begins with lapse_, so that they can live in a shop's own schema. They are three [Set]s, so
+// that a shop that keeps its orders in a table of its own has no empty one of Lapse's beside it.
 package migrations
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/lapse-go/lapse/amqp/database"
 )
 
-//go:embed transport/*.sql orders/*.sql
+//go:embed transport/*.sql closing/*.sql orders/*.sql
 var files embed.FS
 
 // A Set is migrations that are applied, and whose versions are counted, together.
@@ -33,7 +32,7 @@ type Set struct {
 	name string
 }
 
-// Name is that of the set: transport or orders.
+// Name is that of the set: transport, closing or orders.
 func (s Set) Name() string { return s.name }
 
 func (s Set) versionTable() string { return "lapse_schema_" + s.name }
@@ -41,10 +40,13 @@ func (s Set) versionTable() string { return "lapse_schema_" + s.name }
 var (
 	// Transport is the tables that sending and receiving messages needs.
 	Transport = Set{"transport"}
+	// Closing is what closing orders needs, wherever they are: the switch that pauses it, and the procedure
+	// lapse_timer.
+	Closing = Set{"closing"}
 	// Orders is the tables in which orderdb keeps orders.
 	Orders = Set{"orders"}
 	// All is every set, in the order in which they are applied.
-	All = []Set{Transport, Orders}
+	All = []Set{Transport, Closing, Orders}
 )
 
 const lockTable = "lapse_schema_lock"

@@ -35,11 +35,7 @@ type Book interface {
 
 // Office is what the people in the office need.
 type Office interface {
-	// SetPause pauses or resumes expiry, everywhere at once. When it has paused it returns only once
-	// nothing is expired any more.
-	SetPause(ctx context.Context, state Pause) error
-	// Pause tells the state that was set last.
-	Pause(ctx context.Context) (Pause, error)
+	PauseSwitch
 	// SetStock sets how many pieces of an article are available; those that are reserved or sold
 	// stay so.
 	SetStock(ctx context.Context, sku string, available int64) (Stock, error)
@@ -70,14 +66,6 @@ type Placement struct {
 	// [ErrUnknownSKU] or [ErrUnavailable] (others kept locked what it needs); anything else is the
 	// database's complaint about this order.
 	Err error
-}
-
-// Pause is whether expiry is paused, and since when and through whom.
-type Pause struct {
-	Paused bool
-	By     By
-	// Since is when it was set; ignored when setting it.
-	Since time.Time
 }
 
 // ExtendRequest asks for more time for many orders at once.

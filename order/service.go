@@ -138,27 +138,16 @@ func (s *Service) Expire(ctx context.Context, ids []string) (Expiries, error) {
 	return s.Repository.Expire(ctx, ids)
 }
 
-// Pause stops every expiry, everywhere, until [Service.Resume]; payment goes on. Once it has returned
-// nothing is expired any more: it waits for the expiries that are under way, for some milliseconds or, if
-// one of them waits for a lock itself, some seconds. After an [ErrUnavailable] expiry may go on.
-func (s *Service) Pause(ctx context.Context, by By) error {
-	return s.setPause(ctx, Pause{Paused: true, By: by})
-}
+// Pause is [Switch.Pause].
+func (s *Service) Pause(ctx context.Context, by By) error { return Switch{s.Repository}.Pause(ctx, by) }
 
-// Resume ends a pause. What became due meanwhile is expired as the timers and the sweep get to it.
+// Resume is [Switch.Resume].
 func (s *Service) Resume(ctx context.Context, by By) error {
-	return s.setPause(ctx, Pause{By: by})
+	return Switch{s.Repository}.Resume(ctx, by)
 }
 
-func (s *Service) setPause(ctx context.Context, state Pause) error {
-	if err := state.By.Validate(); err != nil {
-		return err
-	}
-	return s.Repository.SetPause(ctx, state)
-}
-
-// Paused tells whether expiry is paused, and since when and through whom.
-func (s *Service) Paused(ctx context.Context) (Pause, error) { return s.Repository.Pause(ctx) }
+// Paused is [Switch.Paused].
+func (s *Service) Paused(ctx context.Context) (Pause, error) { return Switch{s.Repository}.Paused(ctx) }
 
 // Get loads an order.
 func (s *Service) Get(ctx context.Context, id string) (Order, error) {

@@ -82,20 +82,7 @@ CREATE TABLE IF NOT EXISTS lapse_extend_requests (
     PRIMARY KEY (request_key)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- One row, the switch that pauses expiry.
-CREATE TABLE IF NOT EXISTS lapse_control (
-    id     TINYINT NOT NULL,
-    paused BOOLEAN NOT NULL,
-    who    VARCHAR(255) NOT NULL,
-    why    VARCHAR(1000) NOT NULL,
-    since  DATETIME(6) NOT NULL,
-    PRIMARY KEY (id)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
-
-INSERT IGNORE INTO lapse_control (id, paused, who, why, since) VALUES (1, FALSE, '', '', UTC_TIMESTAMP(6));
-
 -- +goose Down
-DROP TABLE IF EXISTS lapse_control;
 DROP TABLE IF EXISTS lapse_extend_requests;
 DROP TABLE IF EXISTS lapse_payments;
 DROP TABLE IF EXISTS lapse_timeline;

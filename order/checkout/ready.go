@@ -10,13 +10,13 @@ import (
 
 	"github.com/lapse-go/lapse/amqp"
 	"github.com/lapse-go/lapse/amqp/database"
-	"github.com/lapse-go/lapse/migrations"
+	"github.com/lapse-go/lapse/order"
 )
 
-// Ready is nil while [Checkout.Serve] is connected to the broker, its timers and the orders to place are
+// Ready is nil while [Closer.Serve] is connected to the broker, its timers and the orders to place are
 // being handled, or expiry is paused, and [Checkout.Submit] can publish, as far as these are its roles; it
 // else says why not.
-func (c *Checkout) Ready() error {
+func (c *Closer) Ready() error {
 	p := c.process.Load()
 	if p == nil {
 		return errors.New("not serving yet")
@@ -24,17 +24,30 @@ func (c *Checkout) Ready() error {
 	return p.ready()
 }
 
-// Check is nil while the process is ready (see [Checkout.Ready]) and the database answers and has the tables
+// Check is nil while the process is ready (see [Closer.Ready]) and the database answers and has the tables
 // of this program, and else says why not. It takes as long as ctx lets it.
-func (c *Checkout) Check(ctx context.Context) error {
+func (c *Closer) Check(ctx context.Context) error {
 	if err := c.Ready(); err != nil {
 		return err
 	}
-	pool, err := c.db.DB()
-	if err != nil {
-		return err
+	return c.checkTables(ctx)
+}
+
+// checkTables is nil if the tables are there, and what the store says of its own.
+func (c *Closer) checkTables(ctx context.Context) error {
+	if c.db != nil {
+		pool, err := c.db.DB()
+		if err != nil {
+			return err
+		}
+		if err := c.tables(ctx, pool); err != nil {
+			return err
+		}
 	}
-	return migrations.Check(ctx, pool)
+	if store, checks := c.store.(interface{ Check(context.Context) error }); checks {
+		return store.Check(ctx)
+	}
+	return nil
 }
 
 func (p *process) ready() error {
@@ -64,22 +77,18 @@ func (p *process) ready() error {
 
 // awaitDatabase waits until the database answers, and fails if its tables are not those of this
 // program.
-func (c *Checkout) awaitDatabase(ctx context.Context) error {
-	pool, err := c.db.DB()
-	if err != nil {
-		return err
-	}
+func (c *Closer) awaitDatabase(ctx context.Context) error {
 	waiting := false
 	pause := backoff.WithContext(backoff.NewExponentialBackOff(
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0)), ctx)
 	return backoff.Retry(func() error {
-		err := migrations.Check(ctx, pool)
+		err := c.checkTables(ctx)
 		switch {
 		case err == nil:
 			return nil
 		case database.IsRefused(err):
 			return backoff.Permanent(fmt.Errorf("%w (does the database exist? `lapse migrate up` creates it)", err))
-		case !database.IsOutage(err):
+		case !database.IsOutage(err) && !errors.Is(err, order.ErrUnavailable):
 			return backoff.Permanent(err)
 		}
 		if !waiting {

@@ -14,11 +14,12 @@ const (
 	Timer Role = "timer" // expires orders whose timers are due
 	Sweep Role = "sweep" // expires overdue orders whose timer did not come
 	Place Role = "place" // places orders that come by message
+	Kinds Role = "kinds" // handles the messages of Config.Kinds
 	API   Role = "api"   // keeps a connection to the broker for [Checkout.Submit]
 )
 
 // Roles are all of them.
-var Roles = []Role{Relay, Timer, Sweep, Place, API}
+var Roles = []Role{Relay, Timer, Sweep, Place, Kinds, API}
 
 // ParseRoles reads roles separated by commas; empty means all.
 func ParseRoles(text string) ([]Role, error) {
@@ -29,7 +30,7 @@ func ParseRoles(text string) ([]Role, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		role := Role(strings.TrimSpace(word))
 		if !slices.Contains(Roles, role) {
-			return nil, fmt.Errorf("role %q: give some of relay, timer, sweep, place, api, separated by commas", role)
+			return nil, fmt.Errorf("role %q: give some of relay, timer, sweep, place, kinds, api, separated by commas", role)
 		}
 		if slices.Contains(roles, role) {
 			return nil, fmt.Errorf("role %q is there twice", role)

@@ -3,6 +3,7 @@ package checkout
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -12,22 +13,26 @@ import (
 
 	"github.com/lapse-go/lapse/amqp"
 	"github.com/lapse-go/lapse/amqp/outbox"
-	"github.com/lapse-go/lapse/order/orderamqp"
 )
 
-// Serve does the work of the roles, of all of them if none is named, until ctx ends; it then finishes what
+// Serve does the work of the roles, of all that it can do if none is named, until ctx ends; it then finishes what
 // it has in hand and returns nil. It waits for servers that are away, at the start too; the role [API]
 // needs no database. It fails where waiting is senseless: when the database refuses the login or lacks
 // tables, unless API is all there is to do, or when the broker has a queue with other arguments. A broker
 // that refuses the login it asks again and again, since it does not tell that from being in trouble.
-func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role) error {
+func (c *Closer) Serve(ctx context.Context, broker amqp.Config, roles ...Role) error {
 	if len(roles) == 0 {
-		roles = Roles
+		roles = c.Roles()
+	}
+	for _, role := range roles {
+		if !slices.Contains(c.Roles(), role) {
+			return fmt.Errorf("role %s: %w", role, c.cannot(role))
+		}
 	}
 	if err := broker.Validate(); err != nil {
 		return err
 	}
-	p := &process{Checkout: c, roles: roles, declared: make(chan struct{})}
+	p := &process{Closer: c, roles: roles, declared: make(chan struct{})}
 	group, ctx := errgroup.WithContext(ctx)
 	if p.talks() {
 		// What is in hand when ctx ends has still to be confirmed and acknowledged, so the connections
@@ -53,7 +58,7 @@ func (c *Checkout) Serve(ctx context.Context, broker amqp.Config, roles ...Role)
 
 // process is one call of Serve.
 type process struct {
-	*Checkout
+	*Closer
 	roles []Role
 
 	// Apart, because a broker that is short of memory or disk reads no acks from who publishes. Nil in a
@@ -184,14 +189,11 @@ func (p *process) carry(ctx context.Context) error {
 		ready = append(ready, p.publishing.Ready)
 		group.Go(func() error { return relay.Run(ctx) })
 	}
-	for role, cfg := range map[Role]amqp.ConsumerConfig{Timer: p.timers(), Place: p.placements()} {
-		if !p.has(role) {
-			continue
-		}
+	for _, cfg := range p.consumers(p.roles) {
 		cfg.Conn, cfg.Publisher = p.consuming, p.publisher
 		consumer, err := amqp.NewConsumer(cfg)
 		if err != nil {
-			return err // New has validated it
+			return err // init has validated it
 		}
 		ready = append(ready, p.publishing.Ready, p.consuming.Ready, consumer.Ready)
 		group.Go(func() error { return consumer.Run(ctx) })
@@ -203,30 +205,6 @@ func (p *process) carry(ctx context.Context) error {
 func (p *process) begin(ready []func() error) {
 	p.started.Store(&ready)
 	p.cfg.Logger.Info("serving", "roles", p.roles, "namespace", p.topology.Namespace)
-}
-
-// timers is how the consumer of timers works, but for its connections.
-func (c *Checkout) timers() amqp.ConsumerConfig {
-	expirer := &orderamqp.Expirer{Store: c.store, Metrics: c.metrics.orders}
-	cfg := c.consumer(orderamqp.KindPaymentTimeout, expirer)
-	cfg.Probe, cfg.Workers = expirer.Probe, c.cfg.Workers
-	return cfg
-}
-
-// placements is how the consumer of orders to place works, but for its connections.
-func (c *Checkout) placements() amqp.ConsumerConfig {
-	placer := &orderamqp.Placer{Orders: c.Service, Metrics: c.metrics.orders}
-	cfg := c.consumer(orderamqp.KindPlace, placer)
-	cfg.Probe, cfg.Workers = placer.Probe, c.cfg.PlaceWorkers
-	return cfg
-}
-
-func (c *Checkout) consumer(kind string, handler amqp.Handler) amqp.ConsumerConfig {
-	return amqp.ConsumerConfig{
-		Topology: c.topology, Kind: kind, Handler: handler, Retry: c.cfg.Retry,
-		Batch: c.cfg.Batch, Hold: c.cfg.Hold, Shutdown: c.cfg.Shutdown,
-		Metrics: c.metrics.transport, Logger: c.cfg.Logger,
-	}
 }
 
 // orEnded is nil if all that happened is that ctx ended.

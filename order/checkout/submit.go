@@ -18,7 +18,7 @@ import (
 // present. The time to pay runs from when it is placed; without a window it is that of whoever places it. The
 // draft needs an id (see [order.Service.Prepare]), by which the order can be asked for.
 //
-// It needs [Checkout.Serve] with the role [API]. The error wraps [order.ErrInvalid] if the draft is not
+// It needs [Closer.Serve] with the role [API]. The error wraps [order.ErrInvalid] if the draft is not
 // valid, and else [order.ErrNotAccepted]: at once while the broker is away or takes no messages, and in any case
 // when ctx ends or Config.Shutdown has passed.
 func (c *Checkout) Submit(ctx context.Context, d order.Draft) error {
@@ -51,7 +51,7 @@ type intake struct {
 var errNoIntake = errors.New("this process does not serve the role api")
 
 // intakeClosed is why nothing can be submitted while the intake is not open.
-func (c *Checkout) intakeClosed() error {
+func (c *Closer) intakeClosed() error {
 	p := c.process.Load()
 	if p == nil || !p.has(API) {
 		return errNoIntake

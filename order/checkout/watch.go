@@ -28,7 +28,7 @@ const (
 // watch measures, until ctx ends, whether expiry is paused, which orders are overdue, and, unless conn is
 // nil, how much waits in each queue. What cannot be measured it removes from the metrics, and goes on
 // with the rest.
-func (c *Checkout) watch(ctx context.Context, conn *amqp.Conn) error {
+func (c *Closer) watch(ctx context.Context, conn *amqp.Conn) error {
 	parts := []func(context.Context) error{c.watchPause, c.watchOverdue}
 	if conn != nil {
 		parts = append(parts, c.depths(conn))
@@ -70,7 +70,7 @@ func measure(ctx context.Context, parts []func(context.Context) error) error {
 	return errors.Join(errs...)
 }
 
-func (c *Checkout) watchPause(ctx context.Context) error {
+func (c *Closer) watchPause(ctx context.Context) error {
 	m := c.metrics.watch
 	paused, err := c.store.Paused(ctx)
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *Checkout) watchPause(ctx context.Context) error {
 	return nil
 }
 
-func (c *Checkout) watchOverdue(ctx context.Context) error {
+func (c *Closer) watchOverdue(ctx context.Context) error {
 	m := c.metrics.watch
 	overdue, err := c.store.Overdue(ctx, cmp.Or(c.cfg.SweepGrace, order.SweepGrace), order.Cursor{}, overdueCounted)
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *Checkout) watchOverdue(ctx context.Context) error {
 }
 
 // depths measures how much waits in each queue.
-func (c *Checkout) depths(conn *amqp.Conn) func(context.Context) error {
+func (c *Closer) depths(conn *amqp.Conn) func(context.Context) error {
 	m := c.metrics.watch
 	var silence error // while the broker is left alone
 	var until time.Time

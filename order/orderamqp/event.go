@@ -30,14 +30,14 @@ type Event struct {
 // EventData is the order as it was after the event, and what only this type of event has to say.
 type EventData struct {
 	OrderID  string `json:"order_id"`
-	Version  int64  `json:"version"` // 1 for the order's first event, without gaps; 0 for order.refused
+	Version  int64  `json:"version"` // 1 for the order's first event, without gaps; 0 where no versions are kept
 	Status   string `json:"status"`  // an order.Status, or "refused"
 	Customer string `json:"customer,omitempty"`
 	Region   string `json:"region,omitempty"`
 
 	Tags     []string  `json:"tags,omitempty"`
-	Lines    []Line    `json:"lines"`
-	Total    Money     `json:"total"`
+	Lines    []Line    `json:"lines,omitempty"` // these two not of orders in a table of the shop's own
+	Total    Money     `json:"total,omitzero"`
 	PlacedAt time.Time `json:"placed_at,omitzero"` // these two of all but order.refused
 	Deadline time.Time `json:"deadline,omitzero"`
 	ClosedAt time.Time `json:"closed_at,omitzero"`
@@ -90,6 +90,18 @@ func EncodeEvent(source string, e order.Event) (amqp.Message, error) {
 		return amqp.Message{}, fmt.Errorf("encode event %s: %w", e.ID, err)
 	}
 	return amqp.Message{ID: e.ID, Kind: string(e.Type), Body: body, ContentType: eventContentType, Timestamp: e.At}, nil
+}
+
+// DecodeEvent reads an event that Lapse published.
+func DecodeEvent(m amqp.Message) (Event, error) {
+	var e Event
+	if err := json.Unmarshal(m.Body, &e); err != nil {
+		return e, fmt.Errorf("not an event, which is a CloudEvent in JSON: %w", err)
+	}
+	if e.SpecVersion != "1.0" || e.ID == "" || e.Type == "" || e.Data.OrderID == "" {
+		return e, fmt.Errorf("not an event of an order: specversion %q, id %q, type %q, order_id %q", e.SpecVersion, e.ID, e.Type, e.Data.OrderID)
+	}
+	return e, nil
 }
 
 func eventData(e order.Event) EventData {

@@ -15,6 +15,15 @@ import (
 
 // Expire expires those of the orders that are pending and due.
 func (s *Store) Expire(ctx context.Context, ids []string) (order.Expiries, error) {
+	return s.expireAll(ctx, ids, s.expire)
+}
+
+// expiry is the work of one transaction: it settles the orders with these ids, which are in ascending order,
+// each once. Lock is [forUpdate] or [forUpdateNow]. One that it does not find it does not answer for.
+type expiry func(tx *gorm.DB, ids []string, lock string) (now time.Time, answers []order.Expiry, err error)
+
+// expireAll settles the ids in batches, and gives the answers in their order.
+func (s *base) expireAll(ctx context.Context, ids []string, expire expiry) (order.Expiries, error) {
 	var now time.Time
 	contended := false
 	answers := make(map[string]order.Expiry, len(ids))
@@ -33,7 +42,14 @@ func (s *Store) Expire(ctx context.Context, ids []string) (order.Expiries, error
 			}
 			var settled []order.Expiry
 			err := database.Transact(ctx, s.db, func(tx *gorm.DB) (err error) {
-				now, settled, err = s.expire(tx, batch, lock)
+				now, err = readSwitch(tx)
+				if err != nil || len(batch) == 0 {
+					return err
+				}
+				var later time.Time
+				if later, settled, err = expire(tx, batch, lock); !later.IsZero() {
+					now = later // it may have waited for locks
+				}
 				return err
 			})
 			if err != nil {
@@ -72,18 +88,17 @@ func (s *Store) Expire(ctx context.Context, ids []string) (order.Expiries, error
 	return result, nil
 }
 
-// expire settles one batch; ids are in ascending order, each once. Lock is [forUpdate] or [forUpdateNow].
-func (s *Store) expire(tx *gorm.DB, ids []string, lock string) (now time.Time, answers []order.Expiry, err error) {
+// readSwitch keeps expiry from being paused until the transaction ends, and tells the time.
+func readSwitch(tx *gorm.DB) (now time.Time, err error) {
 	now, pause, err := readPause(tx, forShare)
-	if err != nil {
-		return now, nil, err
+	if err == nil && pause.Paused {
+		err = fmt.Errorf("%w since %s by %q: %s", order.ErrPaused, pause.Since.Format(time.RFC3339), pause.By.Who, pause.By.Why)
 	}
-	if pause.Paused {
-		return now, nil, fmt.Errorf("%w since %s by %q: %s", order.ErrPaused, pause.Since.Format(time.RFC3339), pause.By.Who, pause.By.Why)
-	}
-	if len(ids) == 0 {
-		return now, nil, nil
-	}
+	return now, err
+}
+
+// expire is an [expiry].
+func (s *Store) expire(tx *gorm.DB, ids []string, lock string) (now time.Time, answers []order.Expiry, err error) {
 	// Whoever pays one of them at this moment has its row; this waits for it and then sees it paid.
 	found, err := records(tx, ids, lock)
 	if err != nil {

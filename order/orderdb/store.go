@@ -27,7 +27,10 @@ type Config struct {
 }
 
 // Store is an [order.Repository] on MySQL or MariaDB. It is safe for use by several goroutines.
-type Store struct {
+type Store struct{ base }
+
+// base is what [Store] and [Table] share.
+type base struct {
 	db  *gorm.DB
 	cfg Config
 }
@@ -37,7 +40,11 @@ var _ order.Repository = (*Store)(nil)
 // New makes a store on a pool, which may be one that [database.Open] made or any other, whose tables
 // are there (see package migrations).
 func New(db *gorm.DB, cfg Config) *Store {
-	return &Store{db: session(db.Statement.Context, db), cfg: cfg}
+	return &Store{newBase(db, cfg)}
+}
+
+func newBase(db *gorm.DB, cfg Config) base {
+	return base{db: session(db.Statement.Context, db), cfg: cfg}
 }
 
 // maxBatch is how many orders one transaction changes at most.
@@ -48,7 +55,7 @@ const maxBatch = 200
 const maxEmitLines = 10_000
 
 // emit calls Emit, several times if the events are large.
-func (s *Store) emit(tx *gorm.DB, events []order.Event, timers []order.Timer) error {
+func (s *base) emit(tx *gorm.DB, events []order.Event, timers []order.Timer) error {
 	if s.cfg.Emit == nil {
 		return nil
 	}
@@ -67,7 +74,7 @@ func (s *Store) emit(tx *gorm.DB, events []order.Event, timers []order.Timer) er
 	return nil
 }
 
-func (s *Store) committed() {
+func (s *base) committed() {
 	if s.cfg.Committed != nil {
 		s.cfg.Committed()
 	}

@@ -1,0 +1,45 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Each handles the messages of a batch one after the other. For each, f answers nil when the work is done,
+// [Hopeless] when it can never be, [NotYet] when it came too early, and any other error to be tried again.
+func Each(f func(ctx context.Context, m Message) error) Handler {
+	return HandlerFunc(func(ctx context.Context, batch []Message) ([]Outcome, error) {
+		outcomes := make([]Outcome, len(batch))
+		for i, m := range batch {
+			outcomes[i] = outcomeOf(f(ctx, m))
+		}
+		return outcomes, nil
+	})
+}
+
+// Hopeless is err as the answer of a message that can never succeed: it is a dead letter at once.
+func Hopeless(err error) error { return &answer{Dead(err)} }
+
+// NotYet is the answer of a message that came too early, and that comes again after that time. No attempt
+// is counted.
+func NotYet(after time.Duration) error { return &answer{Defer(after)} }
+
+// answer is an outcome as an error.
+type answer struct{ outcome Outcome }
+
+func (a *answer) Error() string { return a.outcome.String() }
+func (a *answer) Unwrap() error { return a.outcome.err }
+
+func outcomeOf(err error) Outcome {
+	if a, ok := errors.AsType[*answer](err); ok {
+		if a.outcome.verb == verbDead {
+			return Dead(err)
+		}
+		return a.outcome
+	}
+	if err != nil {
+		return Retry(err)
+	}
+	return Done()
+}

@@ -1,0 +1,115 @@
+package checkout
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+
+	"gorm.io/gorm"
+
+	"github.com/lapse-go/lapse/amqp"
+	"github.com/lapse-go/lapse/amqp/outbox"
+	"github.com/lapse-go/lapse/migrations"
+	"github.com/lapse-go/lapse/order"
+	"github.com/lapse-go/lapse/order/orderamqp"
+	"github.com/lapse-go/lapse/order/orderdb"
+)
+
+// Closer closes orders when they are due, wherever they are kept. Safe for concurrent use.
+type Closer struct {
+	db       *gorm.DB // that of the outbox, nil if there is none
+	store    order.Store
+	placer   orderamqp.Orders // nil if orders cannot be placed here
+	tables   func(context.Context, *sql.DB) error
+	cfg      Config
+	topology amqp.Topology
+	metrics  metrics
+	relay    atomic.Pointer[outbox.Relay]
+	intake   intake
+	process  atomic.Pointer[process]
+}
+
+// NewCloser closes the orders of a store that the shop has written itself (ordertest tests it). The pool is
+// that of the database which has the outbox, for the role [Relay]; nil if there is none. If the store has a
+// method Check(ctx) error, [Closer.Serve] calls it before it begins, and waits as long as the error wraps
+// [order.ErrUnavailable].
+func NewCloser(db *gorm.DB, store order.Store, cfg Config) (*Closer, error) {
+	c := &Closer{db: db, tables: func(ctx context.Context, pool *sql.DB) error {
+		return migrations.Check(ctx, pool, migrations.Transport)
+	}}
+	if err := c.init(store, cfg); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// NewForTable closes the orders of a table of the shop's own, and has order.expired published for each. The
+// [orderdb.Table] is the store.
+func NewForTable(db *gorm.DB, m orderdb.Mapping, cfg Config) (*Closer, *orderdb.Table, error) {
+	c := &Closer{db: db, tables: func(ctx context.Context, pool *sql.DB) error {
+		return migrations.Check(ctx, pool, migrations.Transport, migrations.Closing)
+	}}
+	table := orderdb.NewTable(db, m, orderdb.Config{Emit: orderamqp.Emit(cfg.Topology()), Committed: c.Wake})
+	if err := c.init(table, cfg); err != nil {
+		return nil, nil, err
+	}
+	return c, table, nil
+}
+
+func (c *Closer) init(store order.Store, cfg Config) error {
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	c.store, c.cfg, c.topology, c.metrics = store, cfg, cfg.Topology(), newMetrics(cfg.Registerer)
+	for _, consumer := range c.consumers(Roles) {
+		if err := consumer.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Roles are those that [Closer.Serve] can do here.
+func (c *Closer) Roles() []Role {
+	return slices.DeleteFunc(slices.Clone(Roles), func(r Role) bool { return c.cannot(r) != nil })
+}
+
+// cannot is why a role cannot be done here, or nil.
+func (c *Closer) cannot(r Role) error {
+	switch {
+	case r == Relay && c.db == nil:
+		return errors.New("there is no database with an outbox")
+	case r == Place && c.placer == nil:
+		return errors.New("the orders are kept by the shop itself, which places them itself")
+	case r == API && c.placer == nil:
+		return errors.New("the orders are kept by the shop itself, so none can be submitted")
+	case !slices.Contains(Roles, r):
+		return fmt.Errorf("there is none but %v", Roles)
+	}
+	return nil
+}
+
+// Topology is that of the service.
+func (c *Closer) Topology() amqp.Topology { return c.topology }
+
+// Sweeper is the sweep of the service as [Closer.Serve] runs it, for a round at once.
+func (c *Closer) Sweeper() *order.Sweep {
+	return &order.Sweep{
+		Store: c.store, Every: c.cfg.SweepEvery, Grace: c.cfg.SweepGrace, Batch: c.cfg.Batch, Logger: c.cfg.Logger,
+		OnExpired: c.metrics.sweptOrder, OnRound: c.metrics.sweepRound,
+	}
+}
+
+// Wake has this process's relay, if it runs one, publish at once what was just committed, instead of
+// at its next look within a second.
+func (c *Closer) Wake() {
+	if relay := c.relay.Load(); relay != nil {
+		relay.Wake()
+	}
+}

@@ -1,0 +1,199 @@
+package orderdb
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/lapse-go/lapse/order"
+)
+
+// Table is an [order.Store] on a table of the shop's own. Placing, paying and cancelling are the shop's
+// business; it has to change a status only from pending, in one statement: UPDATE … SET status = paid WHERE id
+// = … AND status = pending. It is safe for use by several goroutines.
+type Table struct {
+	base
+	mapping Mapping
+	layout  atomic.Pointer[layout] // nil until the table was seen
+}
+
+var (
+	_ order.Store       = (*Table)(nil)
+	_ order.PauseSwitch = (*Table)(nil)
+)
+
+// NewTable makes a store of the table that the mapping describes. It does not talk to the database: the first
+// use does, see [Table.Check]. Each expired order has an order.expired emitted, which tells its id, status and
+// deadline, and when it was expired; its version is 0.
+func NewTable(db *gorm.DB, m Mapping, cfg Config) *Table {
+	return &Table{base: newBase(db, cfg), mapping: m}
+}
+
+// look is the layout of the table, which it checks if nobody has done so.
+func (t *Table) look(ctx context.Context) (*layout, error) {
+	if l := t.layout.Load(); l != nil {
+		return l, nil
+	}
+	if err := t.Check(ctx); err != nil {
+		return nil, err
+	}
+	return t.layout.Load(), nil
+}
+
+// row is an order as the table has it.
+type row struct {
+	order.Head
+	err error // its status or deadline makes no sense
+	now time.Time
+}
+
+// rows reads orders by their ids, in ascending order.
+func (t *Table) rows(tx *gorm.DB, l *layout, ids []string, lock string) ([]row, error) {
+	known := l.known(ids)
+	if len(known) == 0 {
+		return nil, nil
+	}
+	found := make([]row, 0, len(known))
+	err := query(tx, func(scan func(...any) error) error {
+		var r row
+		var status, deadline *string
+		if err := scan(&r.ID, &status, &deadline, (*instant)(&r.now)); err != nil {
+			return err
+		}
+		r.Status, r.Deadline, r.err = l.read(status, deadline)
+		// Whatever a collation takes for equal is not the same order.
+		if slices.Contains(ids, r.ID) {
+			found = append(found, r)
+		}
+		return nil
+	}, l.selectRows+lock, known)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", t.mapping.Table, err)
+	}
+	return found, nil
+}
+
+// Find looks orders up. One with a status or deadline that the mapping does not explain is an error.
+func (t *Table) Find(ctx context.Context, ids []string) (map[string]order.Head, error) {
+	l, err := t.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	heads := make(map[string]order.Head, len(ids))
+	for chunk := range slices.Chunk(distinct(ids), maxRows) {
+		found, err := t.rows(session(ctx, t.db), l, chunk, plain)
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		for _, r := range found {
+			if r.err != nil {
+				return nil, fmt.Errorf("order %s: %w", r.ID, r.err)
+			}
+			heads[r.ID] = r.Head
+		}
+	}
+	return heads, nil
+}
+
+// Expire expires those of the orders that are pending and due.
+func (t *Table) Expire(ctx context.Context, ids []string) (order.Expiries, error) {
+	l, err := t.look(ctx)
+	if err != nil {
+		return order.Expiries{}, err
+	}
+	return t.expireAll(ctx, ids, func(tx *gorm.DB, ids []string, lock string) (time.Time, []order.Expiry, error) {
+		return t.expire(tx, l, ids, lock)
+	})
+}
+
+// expire is an [expiry].
+func (t *Table) expire(tx *gorm.DB, l *layout, ids []string, lock string) (now time.Time, answers []order.Expiry, err error) {
+	found, err := t.rows(tx, l, ids, lock)
+	if err != nil {
+		return now, nil, err
+	}
+	var due []row
+	for _, r := range found {
+		now = r.now
+		answer := order.Expiry{ID: r.ID, Outcome: order.OutcomeFailed, Err: r.err}
+		if r.err == nil {
+			answer = answerFor(&record{Order: order.Order{ID: r.ID, Status: r.Status, Deadline: r.Deadline}, now: r.now})
+		}
+		answers = append(answers, answer)
+		if answer.Outcome == order.OutcomeExpired {
+			due = append(due, r)
+		}
+	}
+	if len(due) == 0 {
+		return now, answers, nil
+	}
+	return now, answers, t.expireDue(tx, l, due, now)
+}
+
+// expireDue expires orders whose rows are locked.
+func (t *Table) expireDue(tx *gorm.DB, l *layout, due []row, now time.Time) error {
+	ids := make([]string, len(due))
+	events := make([]order.Event, len(due))
+	for i, r := range due {
+		ids[i] = r.ID
+		o := order.Order{ID: r.ID, Status: order.Expired, Deadline: r.Deadline, ClosedAt: now}
+		// A shop that opens an order again gives it another deadline.
+		events[i] = order.Event{ID: fmt.Sprintf("%s.expired.%d", r.ID, r.Deadline.UnixMicro()), Type: order.EventExpired, Order: o, At: now}
+	}
+	bound := l.known(ids)
+	updated := tx.Exec(l.updateRows, l.expired, bound, l.pending)
+	if updated.Error != nil {
+		return fmt.Errorf("updating %s: %w", t.mapping.Table, updated.Error)
+	}
+	if int(updated.RowsAffected) != len(ids) {
+		return fmt.Errorf("%d of %d orders changed although their rows were locked", len(ids)-int(updated.RowsAffected), len(ids))
+	}
+	for i, statement := range l.onExpiry {
+		lists := make([]any, statement.lists)
+		for j := range lists {
+			lists[j] = bound
+		}
+		if err := tx.Exec(statement.sql, lists...).Error; err != nil {
+			return fmt.Errorf("on_expiry, statement %d: %w", i+1, err)
+		}
+	}
+	return t.emit(tx, events, nil)
+}
+
+// Overdue lists pending orders whose deadline passed at least grace ago.
+func (t *Table) Overdue(ctx context.Context, grace time.Duration, after order.Cursor, limit int) ([]order.Overdue, error) {
+	l, err := t.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if after.Deadline.IsZero() {
+		after.Deadline = time.Unix(0, 0)
+	}
+	deadline := l.deadline.bind(after.Deadline)
+	id, ok := l.id.bind(after.ID)
+	if !ok {
+		id = l.id.first()
+	}
+	var overdue []order.Overdue
+	err = query(session(ctx, t.db), func(scan func(...any) error) error {
+		var o order.Overdue
+		var text string
+		var now time.Time
+		if err := scan(&o.ID, &text, (*instant)(&now)); err != nil {
+			return err
+		}
+		var err error
+		o.Deadline, err = l.deadline.parse(text)
+		o.Late = now.Sub(o.Deadline)
+		overdue = append(overdue, o)
+		return err
+	}, l.selectOverdue, l.pending, grace.Microseconds(), deadline, deadline, id, limit)
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("listing overdue orders of %s: %w", t.mapping.Table, err))
+	}
+	return overdue, nil
+}
