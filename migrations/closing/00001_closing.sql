@@ -17,8 +17,9 @@ INSERT IGNORE INTO lapse_control (id, paused, who, why, since) VALUES (1, FALSE,
 --
 --     CALL lapse_timer('order.payment_timeout', order_id, deadline, 1800);
 --
--- The deadline is in UTC. The last argument is the delay in seconds that it was made with, or NULL: a delay for
--- which there is a rung takes one step. It writes with the rights of whoever calls it: INSERT on lapse_outbox.
+-- The deadline is a DATETIME in UTC, without an offset. The last argument is the delay in seconds that it was made
+-- with, or NULL: a delay for which there is a rung takes one step. It writes with the rights of whoever calls it:
+-- INSERT on lapse_outbox, and EXECUTE on the procedure.
 DROP PROCEDURE IF EXISTS lapse_timer;
 -- +goose StatementBegin
 CREATE PROCEDURE lapse_timer(
@@ -30,14 +31,15 @@ CREATE PROCEDURE lapse_timer(
     SQL SECURITY INVOKER
 BEGIN
     DECLARE v_body LONGBLOB;
-    IF p_kind IS NULL OR p_kind NOT REGEXP '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$' THEN
+    -- Asked for what must not be there: a $ would also match before a line feed at the end.
+    IF p_kind IS NULL OR p_kind NOT REGEXP '^[A-Za-z0-9]' OR p_kind REGEXP '[^A-Za-z0-9._-]' OR CHAR_LENGTH(p_kind) > 100 THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'lapse_timer: the kind has to be 1 to 100 letters, digits, dots, dashes and underscores, such as order.payment_timeout';
     END IF;
-    IF p_order_id IS NULL OR p_order_id NOT REGEXP '^[!-~]{1,64}$' THEN
+    IF p_order_id IS NULL OR p_order_id = '' OR p_order_id REGEXP '[^!-~]' OR CHAR_LENGTH(p_order_id) > 64 THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'lapse_timer: the order id has to be 1 to 64 printable ASCII characters without spaces';
     END IF;
-    IF p_deadline IS NULL OR p_deadline < '1970-01-01' OR p_deadline >= '9999-01-01' THEN
-        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'lapse_timer: the deadline has to be a time in UTC from 1970 to 9998';
+    IF p_deadline IS NULL OR p_deadline < '1970-01-01' OR p_deadline > UTC_TIMESTAMP(6) + INTERVAL 10 YEAR THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'lapse_timer: the deadline has to be a time in UTC, from 1970 to ten years from now';
     END IF;
     IF p_window_seconds IS NOT NULL AND (p_window_seconds <= 0 OR p_window_seconds > 315360000) THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'lapse_timer: the window has to be more than no seconds and at most ten years, or NULL';

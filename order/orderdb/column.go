@@ -3,6 +3,7 @@ package orderdb
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,32 +18,46 @@ type column struct {
 	kind      string // bigint, varchar, …
 	full      string // bigint(20) unsigned
 	collation string // empty where values are no text
-	nullable  bool
+	extra     string // for instance auto_increment
 }
 
 // integers are the bits of the whole numbers.
 var integers = map[string]int{"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 
 func (c column) isInteger() bool { return integers[c.kind] > 0 }
+func (c column) isUnsigned() bool {
+	return c.isInteger() && strings.Contains(c.full, "unsigned")
+}
 func (c column) isText() bool {
 	return c.kind == "char" || c.kind == "varchar" || c.kind == "varbinary"
 }
 
-// isExact is whether values that differ in a byte are different. Of the server's collations those whose names end
-// like this tell an a from an A (https://dev.mysql.com/doc/refman/8.4/en/charset-collation-names.html).
-func (c column) isExact() bool {
-	return c.collation == "" || c.collation == "binary" || strings.HasSuffix(c.collation, "_bin") || strings.HasSuffix(c.collation, "_cs")
+// exact are the collations that tell an a from an A
+// (https://dev.mysql.com/doc/refman/8.4/en/charset-collation-names.html).
+var exact = regexp.MustCompile(`^binary$|_(bin|cs)(_|$)`)
+
+func (c column) isExact() bool { return c.collation == "" || exact.MatchString(c.collation) }
+
+// value is SQL for the column's value. Nothing is added to a number but what ZEROFILL puts before it.
+func (c column) value() string {
+	switch {
+	case c.isInteger():
+		return quoted(c.name) + " + 0"
+	case c.isText() || c.kind == "enum":
+		return quoted(c.name)
+	}
+	return "CAST(" + quoted(c.name) + " AS CHAR)"
 }
 
 // bind is a value as it is compared with the column, and false if no row can have it. Numbers are bound as
 // numbers, for a text would be compared with a number as a floating-point number, which 7, 007 and 7.0 all
 // are, and large ids that differ. So only their canonical form is a value.
 func (c column) bind(text string) (any, bool) {
-	if !c.isInteger() {
-		return text, true
-	}
 	bits := integers[c.kind]
-	if strings.Contains(c.full, "unsigned") {
+	switch {
+	case !c.isInteger():
+		return text, true
+	case c.isUnsigned():
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil || strconv.FormatUint(n, 10) != text || n > math.MaxUint64>>(64-bits) {
 			return nil, false
@@ -56,8 +71,8 @@ func (c column) bind(text string) (any, bool) {
 	return n, true
 }
 
-// first is a bound value that no valid id comes before.
-func (c column) first() any {
+// beforeAll is what comes before every id.
+func (c column) beforeAll() any {
 	if c.isInteger() {
 		return int64(math.MinInt64)
 	}
@@ -74,9 +89,9 @@ func (c column) members() []string {
 	return members
 }
 
-// same is whether the column takes two values for one.
-func (c column) same(a, b string) bool {
-	return a == b || !c.isInteger() && !c.isExact() && strings.EqualFold(a, b)
+// same is whether a value that the column has is the one that the mapping names.
+func (c column) same(mapped, found string) bool {
+	return mapped == found || !c.isExact() && strings.EqualFold(mapped, found)
 }
 
 // deadlineColumn is how a deadline is kept.
@@ -86,12 +101,14 @@ type deadlineColumn struct {
 	zone *time.Location // of a DATETIME
 }
 
-const seconds1970 = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+// since1970 is SQL for the microseconds since 1970.
+const since1970 = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
-// before is SQL for a number of microseconds, a parameter, ago.
-func (c deadlineColumn) before() string {
+// ago is SQL for the deadlines of a number of microseconds, a parameter, ago. It is the same for all rows, so
+// that an index serves it.
+func (c deadlineColumn) ago() string {
 	if c.unit > 0 {
-		return fmt.Sprintf("(%s - ?) DIV %d", seconds1970, c.unit.Microseconds())
+		return fmt.Sprintf("(%s - ?) DIV %d", since1970, c.unit.Microseconds())
 	}
 	_, offset := time.Unix(0, 0).In(c.zone).Zone()
 	return fmt.Sprintf("UTC_TIMESTAMP(6) + INTERVAL %d SECOND - INTERVAL ? MICROSECOND", offset)
@@ -105,33 +122,39 @@ func (c deadlineColumn) bind(t time.Time) any {
 	return t.In(c.zone).Format(instantLayout)
 }
 
-// parse reads what the column has, as text.
-func (c deadlineColumn) parse(text string) (time.Time, error) {
+// begin is the earliest deadline that is one: 0 and 0000-00-00 say that there is none.
+var begin = time.Unix(1, 0)
+
+// year9999 is the end of the years that a deadline may be in.
+var year9999 = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// parse reads what the column has. Zero is none.
+func (c deadlineColumn) parse(text *string) (time.Time, error) {
+	if text == nil || *text == "0" && c.unit > 0 || strings.HasPrefix(*text, "0000-00-00") {
+		return time.Time{}, nil
+	}
 	if c.unit > 0 {
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < 0 || n > order9999/c.unit.Microseconds() {
-			return time.Time{}, fmt.Errorf("its %s is %s, which is no number of %s since 1970", c.name, text, unitName(c.unit))
+		n, err := strconv.ParseInt(*text, 10, 64)
+		if err != nil || n < 0 || n >= year9999.UnixMicro()/c.unit.Microseconds() {
+			return time.Time{}, fmt.Errorf("its %s is %s, which is no number of %s since 1970", c.name, *text, c.unitName())
 		}
 		return time.UnixMicro(n * c.unit.Microseconds()).UTC(), nil
 	}
-	t, err := time.ParseInLocation("2006-01-02 15:04:05.999999", text, c.zone)
+	t, err := time.ParseInLocation("2006-01-02 15:04:05.999999", *text, c.zone)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("its %s is %s, which is no time", c.name, text)
+		return time.Time{}, fmt.Errorf("its %s is %s, which is no time", c.name, *text)
 	}
 	return t.UTC(), nil
 }
 
-// order9999 is the end of the years that a deadline may be in, in microseconds since 1970.
-const order9999 = 253370764800_000_000
-
-func unitName(unit time.Duration) string {
-	if unit == time.Second {
+func (c deadlineColumn) unitName() string {
+	if c.unit == time.Second {
 		return Seconds
 	}
 	return Milliseconds
 }
 
-// layout is what the statements are made of once the table was seen.
+// layout is the table as the statements see it.
 type layout struct {
 	id       column
 	status   column
@@ -139,35 +162,35 @@ type layout struct {
 	statuses []mappedStatus
 	pending  any
 	expired  any
-	onExpiry []statement
 
 	selectRows, updateRows, selectOverdue string
 }
 
-// statement is one of on_expiry, with so many lists of ids as parameters.
-type statement struct {
-	sql   string
-	lists int
-}
-
+// compose makes the statements. Of the indexes, each is named if there is one.
 func (l *layout) compose(m Mapping, idIndex, dueIndex string) {
 	l.pending, _ = l.status.bind(m.Pending)
 	l.expired, _ = l.status.bind(m.Expired)
 	l.statuses = m.statuses()
-	table, id, status, deadline := m.sql(), quoted(m.ID), quoted(m.Status), quoted(m.Deadline)
-	l.selectRows = fmt.Sprintf(`SELECT CAST(%[2]s AS CHAR), CAST(%[3]s AS CHAR), CAST(%[4]s AS CHAR), CAST(UTC_TIMESTAMP(6) AS CHAR)
-		FROM %[1]s FORCE INDEX (%[5]s) WHERE %[2]s IN ? ORDER BY %[2]s`, table, id, status, deadline, quoted(idIndex))
-	l.updateRows = fmt.Sprintf("UPDATE %[1]s FORCE INDEX (%[4]s) SET %[3]s = ? WHERE %[2]s IN ? AND %[3]s = ?", table, id, status, quoted(idIndex))
-	l.selectOverdue = fmt.Sprintf(`SELECT CAST(%[2]s AS CHAR), CAST(%[4]s AS CHAR), CAST(UTC_TIMESTAMP(6) AS CHAR)
-		FROM %[1]s FORCE INDEX (%[5]s) WHERE %[3]s = ? AND %[4]s <= %[6]s AND %[4]s >= ? AND (%[4]s > ? OR %[2]s > ?)
-		ORDER BY %[4]s, %[2]s LIMIT ?`, table, id, status, deadline, quoted(dueIndex), l.deadline.before())
+	force := func(index string) string {
+		if index == "" {
+			return ""
+		}
+		return "FORCE INDEX (" + quoted(index) + ")"
+	}
+	table, id, status, deadline := m.sql(), quoted(l.id.name), quoted(l.status.name), quoted(l.deadline.name)
+	l.selectRows = fmt.Sprintf("SELECT %s, %s, %s, CAST(UTC_TIMESTAMP(6) AS CHAR) FROM %s %s WHERE %s IN ? ORDER BY %[6]s",
+		l.id.value(), l.status.value(), l.deadline.value(), table, force(idIndex), id)
+	l.updateRows = fmt.Sprintf("UPDATE %s %s SET %s = ? WHERE %s IN ? AND %[3]s = ?", table, force(idIndex), status, id)
+	l.selectOverdue = fmt.Sprintf(`SELECT %[1]s, %[2]s, CAST(UTC_TIMESTAMP(6) AS CHAR) FROM %[3]s %[4]s
+		WHERE %[5]s = ? AND %[6]s <= %[7]s AND %[6]s >= ? AND (%[6]s > ? OR %[8]s > ?) ORDER BY %[6]s, %[8]s LIMIT ?`,
+		l.id.value(), l.deadline.value(), table, force(dueIndex), status, deadline, l.deadline.ago(), id)
 }
 
-// known are the ids that the column can have, bound, in ascending order.
+// known are the ids that the column can have, bound.
 func (l *layout) known(ids []string) []any {
 	known := make([]any, 0, len(ids))
 	for _, id := range ids {
-		if bound, ok := l.id.bind(id); ok && order.ValidateID("order id", id) == nil {
+		if bound, ok := l.id.bind(id); ok {
 			known = append(known, bound)
 		}
 	}
@@ -184,12 +207,12 @@ func (l *layout) read(status, deadline *string) (order.Status, time.Time, error)
 		return "", time.Time{}, fmt.Errorf("its %s is %q, of which the mapping does not say whether it is pending, paid, cancelled or expired: add it", l.status.name, *status)
 	}
 	is := order.Status(l.statuses[i].key)
-	if deadline == nil {
-		if is == order.Pending {
-			return "", time.Time{}, fmt.Errorf("it is pending and has no deadline: its %s is NULL", l.deadline.name)
-		}
-		return is, time.Unix(0, 0).UTC(), nil
+	due, err := l.deadline.parse(deadline)
+	switch {
+	case is != order.Pending: // whatever its deadline was
+		return is, due, nil
+	case err == nil && due.IsZero():
+		err = fmt.Errorf("it is pending and has no deadline in %s", l.deadline.name)
 	}
-	due, err := l.deadline.parse(*deadline)
 	return is, due, err
 }

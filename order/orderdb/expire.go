@@ -52,6 +52,9 @@ func (s *base) expireAll(ctx context.Context, ids []string, expire expiry) (orde
 				}
 				return err
 			})
+			if lost, once := errors.AsType[onlyOnce](err); once {
+				err = lost.error
+			}
 			if err != nil {
 				contended = contended || database.IsConflict(err)
 				return err
@@ -87,6 +90,9 @@ func (s *base) expireAll(ctx context.Context, ids []string, expire expiry) (orde
 	}
 	return result, nil
 }
+
+// onlyOnce is a conflict after which the transaction is not run again.
+type onlyOnce struct{ error }
 
 // readSwitch keeps expiry from being paused until the transaction ends, and tells the time.
 func readSwitch(tx *gorm.DB) (now time.Time, err error) {

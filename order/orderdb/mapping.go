@@ -1,6 +1,7 @@
 package orderdb
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -13,32 +14,31 @@ import (
 )
 
 // Mapping describes the table in which a shop keeps its orders: which columns say what Lapse has to know, and
-// how. It changes nothing but the status, and only from Pending to Expired.
+// how. Lapse changes nothing but the status, and only from Pending to Expired.
 type Mapping struct {
 	// Table is its name, with that of its database before it if that is another one: shop.orders.
-	Table string `yaml:"table"`
-	// ID, Status and Deadline are the names of columns. The id is a whole number or a text.
-	ID       string `yaml:"id"`
-	Status   string `yaml:"status"`
-	Deadline string `yaml:"deadline"`
+	Table string
+	// ID, Status and Deadline are the names of columns. The id is a whole number, or a text of up to 64 printable
+	// ASCII characters without spaces: an order with any other id is never expired.
+	ID, Status, Deadline string
 	// DeadlineIn says what a deadline's value means: [UTC] when empty, or an offset from it such as +08:00, for a
 	// DATETIME; [UTC] for a TIMESTAMP; [Seconds] or [Milliseconds] since 1970 for a whole number.
-	DeadlineIn string `yaml:"deadline_in"`
+	DeadlineIn string
 
 	// Pending is the status of an order that waits for its payment.
-	Pending string `yaml:"pending"`
+	Pending string
 	// Paid is every status that an order may have once it was paid.
-	Paid Values `yaml:"paid"`
+	Paid []string
 	// Cancelled is every status of an order that was closed before it was paid, other than Expired. May be
 	// empty.
-	Cancelled Values `yaml:"cancelled"`
+	Cancelled []string
 	// Expired is the status that an order gets when it was not paid by its deadline. It may be one that the
 	// shop gives for other reasons, too.
-	Expired string `yaml:"expired"`
+	Expired string
 
 	// OnExpiry are statements to run in the transaction that expires orders, in their order, for instance to
 	// give back the stock. In each, (:ids) is the list of the orders' ids.
-	OnExpiry []string `yaml:"on_expiry"`
+	OnExpiry []string
 }
 
 // What a deadline is in, beside offsets from UTC.
@@ -48,95 +48,207 @@ const (
 	Milliseconds = "milliseconds"
 )
 
-// Values are those of a status, in YAML one or a list.
-type Values []string
-
-// UnmarshalYAML takes one value for a list of one.
-func (v *Values) UnmarshalYAML(node *yaml.Node) error {
-	if node.Kind == yaml.ScalarNode {
-		var one string
-		if err := node.Decode(&one); err != nil {
-			return err
-		}
-		*v = Values{one}
-		return nil
-	}
-	return node.Decode((*[]string)(v))
+// field is one of a mapping: a text, or a list of them.
+type field struct {
+	key  string
+	text *string
+	list *[]string
+	such string // an example
 }
 
-// ReadMapping reads a mapping in YAML, of which the keys are table, id, status, deadline, deadline_in, pending,
-// paid, cancelled, expired and on_expiry. The error says what is wrong and what to write.
+func (m *Mapping) fields() []field {
+	return []field{
+		{"table", &m.Table, nil, "orders"},
+		{"id", &m.ID, nil, "id"},
+		{"status", &m.Status, nil, "status"},
+		{"deadline", &m.Deadline, nil, "pay_until"},
+		{"deadline_in", &m.DeadlineIn, nil, "UTC"},
+		{"pending", &m.Pending, nil, "0"},
+		{"paid", nil, &m.Paid, "[1, 2]"},
+		{"cancelled", nil, &m.Cancelled, "[3]"},
+		{"expired", &m.Expired, nil, "4"},
+		{"on_expiry", nil, &m.OnExpiry, "[UPDATE … WHERE order_id IN (:ids)]"},
+	}
+}
+
+// flaw is something that is wrong with the field of a mapping, or with one value of its list.
+type flaw struct {
+	key  string
+	item int
+	text string
+}
+
+// ReadMapping reads a mapping in YAML. Its keys are table, id, status, deadline, deadline_in, pending, paid,
+// cancelled, expired and on_expiry; of paid, cancelled and on_expiry one value may stand for a list of one. The
+// error says line by line what is wrong and what to write.
 func ReadMapping(r io.Reader) (Mapping, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return Mapping{}, err
+	}
+	var document yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	err = decoder.Decode(&document)
+	switch {
+	case errors.Is(err, io.EOF) || err == nil && isEmpty(document.Content[0]):
+		return Mapping{}, errors.New("it is empty: describe the table, beginning with a line such as table: orders")
+	case err != nil:
+		return Mapping{}, err
+	case document.Content[0].Kind != yaml.MappingNode:
+		return Mapping{}, fmt.Errorf("line %d: it has to be lines of key: value, such as table: orders", document.Content[0].Line)
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return Mapping{}, errors.New("it has more than one document: describe one table")
+	}
+
 	var m Mapping
-	decoder := yaml.NewDecoder(r)
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&m); errors.Is(err, io.EOF) {
-		return m, errors.New("it is empty: describe the table, beginning with table: and its name")
-	} else if err != nil {
-		return m, err
+	lines := make(map[string][]int) // of the values of each key
+	errs := m.read(document.Content[0], lines)
+	for _, flaw := range m.flaws() {
+		at, there := lines[flaw.key]
+		switch {
+		case !there:
+			errs = append(errs, errors.New(flaw.text))
+		case at != nil: // what is wrong with the others is said
+			errs = append(errs, fmt.Errorf("line %d: %s", at[min(flaw.item, len(at)-1)], flaw.text))
+		}
 	}
-	if err := decoder.Decode(new(Mapping)); !errors.Is(err, io.EOF) {
-		return m, errors.New("it has more than one document: describe one table")
+	return m, errors.Join(errs...)
+}
+
+// read reads the fields, and on which lines they are: on none those that it finds something wrong with.
+func (m *Mapping) read(node *yaml.Node, lines map[string][]int) (errs []error) {
+	fields := m.fields()
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key, value := node.Content[i], node.Content[i+1]
+		wrong := func(format string, args ...any) {
+			lines[key.Value] = nil
+			errs = append(errs, fmt.Errorf("line %d: %s: %s", key.Line, key.Value, fmt.Sprintf(format, args...)))
+		}
+		at := slices.IndexFunc(fields, func(f field) bool { return f.key == key.Value })
+		if at < 0 {
+			wrong("there is no such key: write one of %s", strings.Join(keys(fields), ", "))
+			continue
+		}
+		f := fields[at]
+		if _, twice := lines[f.key]; twice {
+			wrong("it is there twice: write it once")
+			continue
+		}
+		values := []*yaml.Node{value}
+		if value.Kind == yaml.SequenceNode && f.list != nil {
+			values = value.Content
+		}
+		lines[f.key] = []int{key.Line}
+		for n, value := range values {
+			if value.Kind != yaml.ScalarNode || isEmpty(value) {
+				wrong("write a value for it, such as %s: %s", f.key, f.such)
+				break
+			}
+			if f.text != nil {
+				*f.text = value.Value
+				continue
+			}
+			*f.list = append(*f.list, value.Value)
+			lines[f.key] = append(lines[f.key][:n], value.Line)
+		}
 	}
-	return m, m.Validate()
+	return errs
+}
+
+func keys(fields []field) []string {
+	all := make([]string, len(fields))
+	for i, f := range fields {
+		all[i] = f.key
+	}
+	return all
+}
+
+func isEmpty(node *yaml.Node) bool {
+	return node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null"
 }
 
 // Validate says what is wrong with the mapping as far as that can be known without the database, all of it at
 // once, or nil.
 func (m Mapping) Validate() error {
 	var errs []error
-	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	for _, required := range []struct{ key, value, such string }{
-		{"table", m.Table, "orders"}, {"id", m.ID, "id"}, {"status", m.Status, "status"}, {"deadline", m.Deadline, "pay_until"},
-		{"pending", m.Pending, "0"}, {"expired", m.Expired, "4"},
-	} {
-		if required.value == "" {
-			wrong("%s is missing: write for instance %s: %s", required.key, required.key, required.such)
-		}
-	}
-	if len(m.Paid) == 0 {
-		wrong("paid is missing: list every status of an order that was paid, for instance paid: [1, 2]")
-	}
-	if strings.Count(m.Table, ".") > 1 {
-		wrong("table: %s: write table or database.table", m.Table)
-	}
-	if _, err := m.zone(); err != nil {
-		errs = append(errs, err)
-	}
-	seen := make(map[string]string)
-	for _, s := range m.statuses() {
-		if other, twice := seen[s.value]; twice {
-			wrong("status %q is both %s and %s: each has one meaning. Where a shop has one status for all closed orders, name it as expired", s.value, other, s.key)
-		}
-		seen[s.value] = s.key
-	}
-	for i, statement := range m.OnExpiry {
-		switch {
-		case strings.Contains(statement, "?"):
-			wrong("on_expiry, statement %d: it has a question mark, which is taken for a parameter: only (:ids) is one", i+1)
-		case !idList.MatchString(statement):
-			wrong("on_expiry, statement %d: it has no (:ids), so it would be about all orders: write for instance WHERE order_id IN (:ids)", i+1)
-		case strings.Count(statement, ":ids") != len(idList.FindAllString(statement, -1)):
-			wrong("on_expiry, statement %d: write :ids in brackets, as in WHERE order_id IN (:ids)", i+1)
-		}
+	for _, flaw := range m.flaws() {
+		errs = append(errs, errors.New(flaw.text))
 	}
 	return errors.Join(errs...)
 }
 
-var idList = regexp.MustCompile(`\(\s*:ids\s*\)`)
+func (m Mapping) flaws() (flaws []flaw) {
+	wrong := func(key string, item int, format string, args ...any) {
+		flaws = append(flaws, flaw{key, item, fmt.Sprintf(format, args...)})
+	}
+	for _, f := range m.fields() {
+		optional := f.key == "deadline_in" || f.key == "cancelled" || f.key == "on_expiry"
+		if !optional && (f.text != nil && *f.text == "" || f.list != nil && len(*f.list) == 0) {
+			wrong(f.key, 0, "%[1]s is missing: write for instance %[1]s: %[2]s", f.key, f.such)
+		}
+		name := f.key == "table" || f.key == "id" || f.key == "status" || f.key == "deadline"
+		if name && strings.ContainsAny(*f.text, "?\x00") {
+			wrong(f.key, 0, "%s: %q: a name with a question mark cannot be used", f.key, *f.text)
+		}
+	}
+	if database, table := m.name(); strings.Contains(table, ".") || m.Table != "" && table == "" || database == "" && strings.Contains(m.Table, ".") {
+		wrong("table", 0, "table: %s: write table or database.table", m.Table)
+	}
+	if _, err := m.zone(); err != nil {
+		wrong("deadline_in", 0, "%s", err)
+	}
+	seen := make(map[string]string)
+	for _, s := range m.statuses() {
+		if other, twice := seen[s.value]; twice {
+			wrong(s.key, s.item, "status %q is both %s and %s: each has one meaning. Where a shop has one status for all that was closed unpaid, it is expired",
+				s.value, other, s.key)
+		}
+		seen[s.value] = s.key
+	}
+	for i, statement := range m.OnExpiry {
+		lists, open := idList.FindAllString(statement, -1), strings.Count(statement, ":ids")
+		switch {
+		case !changes.MatchString(statement):
+			wrong("on_expiry", i, "on_expiry, statement %d: write one that begins with INSERT, UPDATE, DELETE, REPLACE or WITH: others end the transaction, or change nothing in it", i+1)
+		case strings.Contains(statement, "?"):
+			wrong("on_expiry", i, "on_expiry, statement %d: it has a question mark, which would be taken for a parameter: write CHAR(63) in a text", i+1)
+		case open == 0:
+			wrong("on_expiry", i, "on_expiry, statement %d: it has no (:ids), so it would be about all orders: write for instance WHERE order_id IN (:ids)", i+1)
+		case open != len(lists):
+			wrong("on_expiry", i, "on_expiry, statement %d: write :ids in brackets, as in WHERE order_id IN (:ids)", i+1)
+		}
+	}
+	return flaws
+}
 
-// status is a value of the status column, and the key of the mapping that has it.
-type mappedStatus struct{ key, value string }
+var (
+	idList  = regexp.MustCompile(`\(\s*:ids\s*\)`)
+	changes = regexp.MustCompile(`(?i)^\s*(INSERT|UPDATE|DELETE|REPLACE|WITH)\b`)
+)
+
+// mappedStatus is a value of the status column, and the key of the mapping that has it.
+type mappedStatus struct {
+	key   string
+	item  int
+	value string
+}
 
 func (m Mapping) statuses() []mappedStatus {
-	all := []mappedStatus{{"pending", m.Pending}, {"expired", m.Expired}}
-	for _, v := range m.Paid {
-		all = append(all, mappedStatus{"paid", v})
+	var all []mappedStatus
+	if m.Pending != "" {
+		all = append(all, mappedStatus{"pending", 0, m.Pending})
 	}
-	for _, v := range m.Cancelled {
-		all = append(all, mappedStatus{"cancelled", v})
+	for i, v := range m.Paid {
+		all = append(all, mappedStatus{"paid", i, v})
 	}
-	return slices.DeleteFunc(all, func(s mappedStatus) bool { return s.value == "" && s.key != "paid" && s.key != "cancelled" })
+	for i, v := range m.Cancelled {
+		all = append(all, mappedStatus{"cancelled", i, v})
+	}
+	if m.Expired != "" {
+		all = append(all, mappedStatus{"expired", 0, m.Expired})
+	}
+	return all
 }
 
 var offset = regexp.MustCompile(`^[+-](0\d|1[0-4]):[0-5]\d$`)
@@ -159,7 +271,7 @@ func (m Mapping) zone() (*time.Location, error) {
 	return nil, fmt.Errorf("deadline_in: %s: write UTC, an offset such as +08:00, seconds or milliseconds", m.DeadlineIn)
 }
 
-// database and table are the two parts of the table's name; the first may be empty.
+// name is the two parts of the table's name; the database may be empty.
 func (m Mapping) name() (database, table string) {
 	if database, table, ok := strings.Cut(m.Table, "."); ok {
 		return database, table

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,8 +27,9 @@ func (e *MisfitError) Error() string {
 	return fmt.Sprintf("table %s does not fit its description:\n  - %s", e.Table, strings.Join(e.Misfits, "\n  - "))
 }
 
-// Check compares the table with the mapping. The error is a [*MisfitError], or wraps [migrations.ErrPending]
-// while Lapse's own tables are not there, or [order.ErrUnavailable]. It changes nothing.
+// Check compares the table with the mapping. The error is that of [Mapping.Validate], a [*MisfitError] with all
+// that does not fit, or wraps [migrations.ErrPending] while Lapse's own tables are not there, or
+// [order.ErrUnavailable]. It changes nothing, and looks at no order.
 //
 // [order.ErrUnavailable]: https://pkg.go.dev/github.com/lapse-go/lapse/order#ErrUnavailable
 func (t *Table) Check(ctx context.Context) error {
@@ -39,12 +41,17 @@ func (t *Table) Check(ctx context.Context) error {
 		return err
 	}
 	if err := migrations.Check(ctx, pool, migrations.Transport, migrations.Closing); err != nil {
-		return unavailableUnlessRefused(err)
+		return unlessRefused(err)
 	}
-	f := fitting{pool: pool, m: t.mapping}
+	conn, err := pool.Conn(ctx)
+	if err != nil {
+		return unlessRefused(fmt.Errorf("looking at table %s: %w", t.mapping.Table, err))
+	}
+	defer conn.Close()
+	f := fitting{conn: conn, m: t.mapping}
 	l, err := f.layout(ctx)
 	if err != nil {
-		return unavailableUnlessRefused(fmt.Errorf("looking at table %s: %w", t.mapping.Table, err))
+		return unlessRefused(fmt.Errorf("looking at table %s: %w", t.mapping.Table, err))
 	}
 	if len(f.misfits) > 0 {
 		return &MisfitError{t.mapping.Table, f.misfits}
@@ -53,8 +60,8 @@ func (t *Table) Check(ctx context.Context) error {
 	return nil
 }
 
-// unavailableUnlessRefused leaves a refused login as it is, which waiting does not mend.
-func unavailableUnlessRefused(err error) error {
+// unlessRefused is unavailable, but leaves a refused login as it is, which waiting does not mend.
+func unlessRefused(err error) error {
 	if database.IsRefused(err) {
 		return err
 	}
@@ -63,7 +70,7 @@ func unavailableUnlessRefused(err error) error {
 
 // fitting looks at a table, and collects what does not fit.
 type fitting struct {
-	pool    *sql.DB
+	conn    *sql.Conn
 	m       Mapping
 	misfits []string
 }
@@ -74,119 +81,175 @@ func (f *fitting) wrong(format string, args ...any) {
 
 // layout is that of the table, if nothing is wrong.
 func (f *fitting) layout(ctx context.Context) (*layout, error) {
-	columns, err := f.columns(ctx)
-	if err != nil || len(f.misfits) > 0 {
-		return nil, err
-	}
-	column := func(key, name string) (c column, there bool) {
-		i := slices.IndexFunc(columns, func(c columnOf) bool { return strings.EqualFold(c.name, name) })
-		if i < 0 {
-			f.wrong("there is no column %s, which %s names", name, key)
-			return c, false
-		}
-		return columns[i].column, true
-	}
-	id, hasID := column("id", f.m.ID)
-	status, hasStatus := column("status", f.m.Status)
-	deadline, hasDeadline := column("deadline", f.m.Deadline)
-	l := &layout{id: id, status: status}
-	if hasID {
-		f.checkID(id)
-	}
-	if hasStatus {
-		f.checkStatus(status)
-	}
-	if hasDeadline {
-		if l.deadline, err = f.checkDeadline(ctx, deadline); err != nil {
-			return nil, err
-		}
-	}
-	if !hasID || !hasStatus || !hasDeadline {
-		return nil, nil
-	}
-	idIndex, dueIndex, err := f.indexes(ctx)
-	if err != nil || len(f.misfits) > 0 {
-		return nil, err
-	}
-	l.compose(f.m, idIndex, dueIndex)
-	return l, f.prepare(ctx, l)
-}
-
-type columnOf struct{ column }
-
-// columns are those of the table, if it is one.
-func (f *fitting) columns(ctx context.Context) ([]columnOf, error) {
-	schema, table := f.m.name()
-	var kind, engine sql.NullString
-	err := f.pool.QueryRowContext(ctx, `SELECT TABLE_TYPE, ENGINE FROM information_schema.TABLES
-		WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ?`, schema, table).Scan(&kind, &engine)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		f.wrong("there is no such table, or the login may not see it: name the table of the orders, as table or database.table, and grant SELECT and UPDATE on it")
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case kind.String != "BASE TABLE":
-		f.wrong("it is a %s: name the table itself", strings.ToLower(kind.String))
-		return nil, nil
-	case engine.String != "InnoDB":
-		f.wrong("its engine is %s, which has no transactions: ALTER TABLE %s ENGINE = InnoDB", engine.String, f.m.sql())
-	}
-	rows, err := f.pool.QueryContext(ctx, `SELECT COLUMN_NAME, LOWER(DATA_TYPE), COLUMN_TYPE, COALESCE(COLLATION_NAME, ''), IS_NULLABLE = 'YES'
-		FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ?`, schema, table)
+	l, err := f.table(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	var columns []columnOf
-	for rows.Next() {
-		var c columnOf
-		if err := rows.Scan(&c.name, &c.kind, &c.full, &c.collation, &c.nullable); err != nil {
+	if l != nil {
+		for _, own := range []struct{ what, sql string }{
+			{"reading and locking orders", l.selectRows + forUpdate},
+			{"finding overdue orders", l.selectOverdue},
+			{"expiring orders", l.updateRows},
+		} {
+			if err := f.prepare(ctx, own.what, strings.ReplaceAll(own.sql, "IN ?", "IN (?)"), strings.Count(own.sql, "?")); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i, text := range f.m.OnExpiry {
+		lists := len(idList.FindAllString(text, -1))
+		if err := f.prepare(ctx, fmt.Sprintf("on_expiry, statement %d", i+1), idList.ReplaceAllString(text, "(?)"), lists); err != nil {
 			return nil, err
 		}
-		columns = append(columns, c)
 	}
-	return columns, rows.Err()
+	return l, nil
 }
 
-func (f *fitting) checkID(c column) {
+// table compares the columns and indexes. The layout is nil if no statement can be made.
+func (f *fitting) table(ctx context.Context) (*layout, error) {
+	columns, err := f.columns(ctx)
+	if err != nil || columns == nil {
+		return nil, err
+	}
+	l := new(layout)
+	complete := true
+	for _, named := range []struct {
+		key, name string
+		column    *column
+		fits      func(column) bool
+	}{
+		{"id", f.m.ID, &l.id, f.fitsID},
+		{"status", f.m.Status, &l.status, f.fitsStatus},
+		{"deadline", f.m.Deadline, &l.deadline.column, f.fitsDeadline},
+	} {
+		i := slices.IndexFunc(columns, func(c column) bool { return strings.EqualFold(c.name, named.name) })
+		if i < 0 {
+			f.wrong("%s: there is no column %s: name one of %s", named.key, named.name, namesOf(columns))
+			complete = false
+			continue
+		}
+		*named.column = columns[i]
+		complete = named.fits(columns[i]) && complete
+	}
+	if l.status.name != "" {
+		if err := f.checkDistinct(ctx, l.status); err != nil {
+			return nil, err
+		}
+	}
+	if l.deadline.kind == "timestamp" {
+		if err := f.checkTimeZone(ctx, l.deadline.column); err != nil {
+			return nil, err
+		}
+	}
+	idIndex, dueIndex, err := f.indexes(ctx, l)
+	if err != nil || !complete {
+		return nil, err
+	}
+	l.deadline.zone, _ = f.m.zone() // it was validated
+	l.deadline.unit = map[string]time.Duration{Seconds: time.Second, Milliseconds: time.Millisecond}[f.m.DeadlineIn]
+	l.compose(f.m, idIndex, dueIndex)
+	return l, nil
+}
+
+func namesOf(columns []column) string {
+	names := make([]string, len(columns))
+	for i, c := range columns {
+		names[i] = c.name
+	}
+	return strings.Join(names, ", ")
+}
+
+// query calls scan for each row of the answer. The first two parameters are the database, which may be empty,
+// and the table.
+func (f *fitting) query(ctx context.Context, scan func(*sql.Rows) error, sql string) error {
+	database, table := f.m.name()
+	rows, err := f.conn.QueryContext(ctx, sql, database, table)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+const ofTheTable = " WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ? "
+
+// columns are those of the table, if it is one.
+func (f *fitting) columns(ctx context.Context) ([]column, error) {
+	found := false
+	var kind, engine string
+	err := f.query(ctx, func(rows *sql.Rows) error {
+		found = true
+		return rows.Scan(&kind, &engine)
+	}, "SELECT TABLE_TYPE, COALESCE(ENGINE, '') FROM information_schema.TABLES"+ofTheTable)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		f.wrong("there is no such table, or the login may not see it: name that of the orders, as table or database.table, and grant SELECT and UPDATE on it")
+		return nil, nil
+	case kind != "BASE TABLE":
+		f.wrong("it is a %s: name the table that has the orders", strings.ToLower(kind))
+		return nil, nil
+	case engine != "InnoDB":
+		f.wrong("its engine is %s, which has no transactions: ALTER TABLE %s ENGINE = InnoDB", engine, f.m.sql())
+	}
+	var columns []column
+	err = f.query(ctx, func(rows *sql.Rows) error {
+		var c column
+		err := rows.Scan(&c.name, &c.kind, &c.full, &c.collation, &c.extra)
+		columns = append(columns, c)
+		return err
+	}, `SELECT COLUMN_NAME, LOWER(DATA_TYPE), COLUMN_TYPE, COALESCE(COLLATION_NAME, ''), LOWER(EXTRA)
+		FROM information_schema.COLUMNS`+ofTheTable+"ORDER BY ORDINAL_POSITION")
+	return columns, err
+}
+
+func (f *fitting) fitsID(c column) bool {
 	switch {
 	case !c.isInteger() && !c.isText():
 		f.wrong("id: column %s is %s: it has to be a whole number, CHAR, VARCHAR or VARBINARY", c.name, c.full)
+		return false
 	case !c.isExact():
-		f.wrong("id: column %s has the collation %s, for which order-a1 and ORDER-A1 are the same: ALTER TABLE %s MODIFY %s %s CHARACTER SET ascii COLLATE ascii_bin NOT NULL",
+		f.wrong("id: column %s has the collation %s, to which order-a1 and ORDER-A1 are the same: ALTER TABLE %s MODIFY %s %s CHARACTER SET ascii COLLATE ascii_bin NOT NULL",
 			c.name, c.collation, f.m.sql(), quoted(c.name), c.full)
 	}
+	return true
 }
 
-func (f *fitting) checkStatus(c column) {
-	statuses := f.m.statuses()
-	for i, s := range statuses {
+func (f *fitting) fitsStatus(c column) bool {
+	if !c.isInteger() && !c.isText() && c.kind != "enum" {
+		f.wrong("status: column %s is %s: it has to be a whole number, ENUM, CHAR or VARCHAR", c.name, c.full)
+		return false
+	}
+	if strings.Contains(c.extra, "generated") {
+		f.wrong("status: column %s is computed from others, so that it cannot be set: name the one that it is computed from", c.name)
+	}
+	fits := true
+	for _, s := range f.m.statuses() {
+		_, possible := c.bind(s.value)
 		switch {
-		case c.isInteger():
-			if _, ok := c.bind(s.value); !ok {
-				f.wrong("%s: %q is no value of column %s, which is %s: write a whole number that it can hold, without leading zeros", s.key, s.value, c.name, c.full)
-			}
-		case c.kind == "enum":
-			if !slices.Contains(c.members(), s.value) {
-				f.wrong("%s: %q is not a member of column %s, which is %s", s.key, s.value, c.name, c.full)
-			}
-		case !c.isText():
-			f.wrong("status: column %s is %s: it has to be a whole number, ENUM, CHAR or VARCHAR", c.name, c.full)
-			return
-		}
-		for _, other := range statuses[:i] {
-			if s.value != other.value && c.same(s.value, other.value) {
-				f.wrong("%s and %s: %q and %q are the same to column %s, whose collation is %s", other.key, s.key, other.value, s.value, c.name, c.collation)
-			}
+		case !possible:
+			f.wrong("%s: %q is no value of column %s, which is %s: write a whole number that it can hold, without leading zeros", s.key, s.value, c.name, c.full)
+			fits = false
+		case c.kind == "enum" && !slices.Contains(c.members(), s.value):
+			f.wrong("%s: %q is none of the values of column %s, which is %s: write one of them, exactly", s.key, s.value, c.name, c.full)
 		}
 	}
+	return fits
 }
 
-func (f *fitting) checkDeadline(ctx context.Context, c column) (deadlineColumn, error) {
+func (f *fitting) fitsDeadline(c column) bool {
 	zone, _ := f.m.zone() // it was validated
-	d := deadlineColumn{column: c, zone: zone}
 	in := cmp.Or(f.m.DeadlineIn, UTC)
+	if strings.Contains(c.extra, "on update") {
+		f.wrong("deadline: column %s changes with every change of its row (ON UPDATE): ALTER TABLE %s MODIFY %s %s NOT NULL DEFAULT CURRENT_TIMESTAMP, or name another column",
+			c.name, f.m.sql(), quoted(c.name), c.full)
+	}
 	switch {
 	case c.kind == "datetime" && zone == nil:
 		f.wrong("deadline_in is %s, but column %s is %s: write UTC, or the offset that it is in, such as +08:00", in, c.name, c.full)
@@ -196,105 +259,126 @@ func (f *fitting) checkDeadline(ctx context.Context, c column) (deadlineColumn, 
 		f.wrong("deadline_in is %s, but column %s is %s: write seconds or milliseconds, whichever it counts since 1970", in, c.name, c.full)
 	case c.kind != "datetime" && c.kind != "timestamp" && !c.isInteger():
 		f.wrong("deadline: column %s is %s: it has to be DATETIME, TIMESTAMP, or a whole number of seconds or milliseconds since 1970", c.name, c.full)
-	case c.isInteger():
-		d.unit = map[string]time.Duration{Seconds: time.Second, Milliseconds: time.Millisecond}[in]
-	case c.kind == "timestamp":
-		var ahead int
-		if err := f.pool.QueryRowContext(ctx, "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), NOW())").Scan(&ahead); err != nil {
-			return d, err
-		}
-		if ahead != 0 {
-			f.wrong("deadline: column %s is %s, and the time zone of this program's sessions is not UTC: open the pool with database.Open, or set time_zone to +00:00", c.name, c.full)
-		}
+	default:
+		return true
 	}
-	return d, nil
+	return false
 }
 
-// indexes are the unique one of the id, and the one by which overdue orders are found.
-func (f *fitting) indexes(ctx context.Context) (id, due string, err error) {
-	schema, table := f.m.name()
-	rows, err := f.pool.QueryContext(ctx, `SELECT INDEX_NAME, NON_UNIQUE = 0, COLUMN_NAME, SUB_PART IS NULL, NULLABLE = 'YES' FROM information_schema.STATISTICS
-		WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ? AND COLUMN_NAME IS NOT NULL
-		ORDER BY INDEX_NAME = 'PRIMARY' DESC, INDEX_NAME, SEQ_IN_INDEX`, schema, table)
+// checkDistinct has the server say which of the statuses are one to the column.
+func (f *fitting) checkDistinct(ctx context.Context, c column) error {
+	if c.isExact() {
+		return nil
+	}
+	statuses := f.m.statuses()
+	charset, _, _ := strings.Cut(c.collation, "_")
+	for i, a := range statuses {
+		for _, b := range statuses[:i] {
+			var same bool
+			err := f.conn.QueryRowContext(ctx, fmt.Sprintf("SELECT CONVERT(? USING %[1]s) COLLATE %[2]s = CONVERT(? USING %[1]s)", charset, c.collation), a.value, b.value).Scan(&same)
+			if err != nil {
+				return err
+			}
+			if same {
+				f.wrong("%s and %s: to column %s, whose collation is %s, %q and %q are the same: write different ones, or give it one that ends in _bin",
+					b.key, a.key, c.name, c.collation, b.value, a.value)
+			}
+		}
+	}
+	return nil
+}
+
+// checkTimeZone is about TIMESTAMP, which is read in that of the session.
+func (f *fitting) checkTimeZone(ctx context.Context, c column) error {
+	var ahead int
+	if err := f.conn.QueryRowContext(ctx, "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), NOW())").Scan(&ahead); err != nil {
+		return err
+	}
+	if ahead != 0 {
+		f.wrong("deadline: column %s is %s, and the time zone of this program's sessions is not UTC: make the pool with database.Open, or set their time_zone to +00:00", c.name, c.full)
+	}
+	return nil
+}
+
+// index is one of the table's. A part that is no whole column has no name.
+type index struct {
+	name    string
+	unique  bool // and not NULL
+	columns []string
+}
+
+func (i index) begins(columns ...string) bool {
+	return len(i.columns) >= len(columns) && slices.EqualFunc(i.columns[:len(columns)], columns, strings.EqualFold)
+}
+
+// indexes are the names of the unique one of the id, and of the one by which overdue orders are found. Both are
+// asked for only if their columns are there.
+func (f *fitting) indexes(ctx context.Context, l *layout) (id, due string, err error) {
+	var all []index
+	err = f.query(ctx, func(rows *sql.Rows) error {
+		var name, column string
+		var unique bool
+		if err := rows.Scan(&name, &unique, &column); err != nil {
+			return err
+		}
+		if n := len(all); n == 0 || all[n-1].name != name {
+			all = append(all, index{name: name, unique: true})
+		}
+		last := &all[len(all)-1]
+		last.unique = last.unique && unique
+		last.columns = append(last.columns, column)
+		return nil
+	}, `SELECT INDEX_NAME, NON_UNIQUE = 0 AND NULLABLE <> 'YES', IF(SUB_PART IS NULL AND INDEX_TYPE = 'BTREE', COALESCE(COLUMN_NAME, ''), '')
+		FROM information_schema.STATISTICS`+ofTheTable+"ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX")
 	if err != nil {
 		return "", "", err
 	}
-	defer rows.Close()
-	type index struct {
-		name             string
-		unique, nullable bool
-		columns          []string
-	}
-	var all []index
-	for rows.Next() {
-		var part index
-		var name string
-		var whole bool
-		if err := rows.Scan(&part.name, &part.unique, &name, &whole, &part.nullable); err != nil {
-			return "", "", err
-		}
-		if !whole {
-			name = "" // the beginning of a column serves neither
-		}
-		if n := len(all); n == 0 || all[n-1].name != part.name {
-			all = append(all, part)
-		}
-		last := &all[len(all)-1]
-		last.columns = append(last.columns, strings.ToLower(name))
-		last.nullable = last.nullable || part.nullable
-	}
-	if err := rows.Err(); err != nil {
-		return "", "", err
-	}
-	byID := []string{strings.ToLower(f.m.ID)}
-	byDeadline := []string{strings.ToLower(f.m.Status), strings.ToLower(f.m.Deadline)}
 	for _, i := range all {
-		if id == "" && i.unique && !i.nullable && slices.Equal(i.columns, byID) {
+		if id == "" && i.unique && len(i.columns) == 1 && i.begins(f.m.ID) {
 			id = i.name
 		}
-		if due == "" && len(i.columns) >= 2 && slices.Equal(i.columns[:2], byDeadline) {
+		if due == "" && i.begins(f.m.Status, f.m.Deadline) {
 			due = i.name
 		}
 	}
-	if id == "" {
-		f.wrong("id: column %[2]s is neither the primary key nor NOT NULL with a unique index of its own, so that it could stand for several orders: ALTER TABLE %[1]s ADD UNIQUE INDEX (%[2]s)",
-			f.m.sql(), quoted(f.m.ID))
+	if id == "" && l.id.name != "" {
+		f.wrong("id: column %[2]s is neither the primary key nor NOT NULL with a unique index of its own, so that it could stand for several orders: ALTER TABLE %[1]s MODIFY %[3]s %[4]s NOT NULL, ADD UNIQUE INDEX (%[3]s)",
+			f.m.sql(), l.id.name, quoted(l.id.name), l.id.full)
 	}
-	if due == "" {
-		f.wrong("no index begins with %[2]s, %[3]s, by which overdue orders are found: ALTER TABLE %[1]s ADD INDEX (%[2]s, %[3]s, %[4]s)",
+	if due == "" && l.status.name != "" && l.deadline.name != "" {
+		f.wrong("no index begins with %[2]s and %[3]s, by which overdue orders are found: ALTER TABLE %[1]s ADD INDEX (%[2]s, %[3]s, %[4]s)",
 			f.m.sql(), quoted(f.m.Status), quoted(f.m.Deadline), quoted(f.m.ID))
 	}
 	return id, due, nil
 }
 
-// prepare has the server look at every statement, which so shows what the login may not do.
-func (f *fitting) prepare(ctx context.Context, l *layout) error {
-	try := func(what, statement string) error {
-		prepared, err := f.pool.PrepareContext(ctx, strings.NewReplacer(" IN ?", " IN (?)").Replace(statement))
-		if refusal, ok := errors.AsType[*mysql.MySQLError](err); ok && strings.HasPrefix(string(refusal.SQLState[:]), "42") {
-			f.wrong("%s: the server refuses it: %s", what, refusal.Message)
-			return nil
-		}
+// prepare has the server look at a statement, which shows what it takes for wrong, and what the login may not do.
+// Params is how many parameters it has to have.
+func (f *fitting) prepare(ctx context.Context, what, statement string, params int) error {
+	found := 0
+	err := f.conn.Raw(func(conn any) error {
+		prepared, err := conn.(driver.ConnPrepareContext).PrepareContext(ctx, statement)
 		if err != nil {
 			return err
 		}
+		found = prepared.NumInput()
 		return prepared.Close()
-	}
-	if err := try("reading and locking orders", l.selectRows+forUpdate); err != nil {
+	})
+	refusal, refused := errors.AsType[*mysql.MySQLError](err)
+	switch {
+	case refused && isRefusal(refusal):
+		f.wrong("%s: the server refuses %.60q: %s", what, strings.Join(strings.Fields(statement), " "), refusal.Message)
+	case err != nil:
 		return err
-	}
-	if err := try("finding overdue orders", l.selectOverdue); err != nil {
-		return err
-	}
-	if err := try("expiring orders", l.updateRows); err != nil {
-		return err
-	}
-	for i, text := range f.m.OnExpiry {
-		s := statement{idList.ReplaceAllString(text, "(?)"), len(idList.FindAllString(text, -1))}
-		if err := try(fmt.Sprintf("on_expiry, statement %d", i+1), s.sql); err != nil {
-			return err
-		}
-		l.onExpiry = append(l.onExpiry, s)
+	case found != params:
+		f.wrong("%s: write (:ids) outside of quotes and comments", what)
 	}
 	return nil
+}
+
+// isRefusal reports whether an error is about the statement, and not about the server's state.
+func isRefusal(err *mysql.MySQLError) bool {
+	class := string(err.SQLState[:2])
+	tooMany := err.Number == 1226 || err.Number == 1461 // statements, of this login or of all
+	return class != "08" && class != "53" && class != "70" && !tooMany && !database.IsConflict(err)
 }

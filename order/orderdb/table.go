@@ -2,13 +2,16 @@ package orderdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"gorm.io/gorm"
 
+	"github.com/lapse-go/lapse/amqp/database"
 	"github.com/lapse-go/lapse/order"
 )
 
@@ -18,7 +21,7 @@ import (
 type Table struct {
 	base
 	mapping Mapping
-	layout  atomic.Pointer[layout] // nil until the table was seen
+	layout  atomic.Pointer[layout] // nil until the table was found to fit
 }
 
 var (
@@ -33,13 +36,14 @@ func NewTable(db *gorm.DB, m Mapping, cfg Config) *Table {
 	return &Table{base: newBase(db, cfg), mapping: m}
 }
 
-// look is the layout of the table, which it checks if nobody has done so.
+// look is the layout of the table, which it checks if nobody has done so. Whatever keeps it from that may be
+// mended, by an ALTER TABLE for instance, and no order is to blame.
 func (t *Table) look(ctx context.Context) (*layout, error) {
 	if l := t.layout.Load(); l != nil {
 		return l, nil
 	}
 	if err := t.Check(ctx); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", order.ErrUnavailable, err)
 	}
 	return t.layout.Load(), nil
 }
@@ -51,7 +55,7 @@ type row struct {
 	now time.Time
 }
 
-// rows reads orders by their ids, in ascending order.
+// rows reads orders by their ids, which are in ascending order.
 func (t *Table) rows(tx *gorm.DB, l *layout, ids []string, lock string) ([]row, error) {
 	known := l.known(ids)
 	if len(known) == 0 {
@@ -64,9 +68,11 @@ func (t *Table) rows(tx *gorm.DB, l *layout, ids []string, lock string) ([]row, 
 		if err := scan(&r.ID, &status, &deadline, (*instant)(&r.now)); err != nil {
 			return err
 		}
-		r.Status, r.Deadline, r.err = l.read(status, deadline)
+		if r.Status, r.Deadline, r.err = l.read(status, deadline); r.err != nil {
+			r.err = fmt.Errorf("order %s of %s: %w", r.ID, t.mapping.Table, r.err)
+		}
 		// Whatever a collation takes for equal is not the same order.
-		if slices.Contains(ids, r.ID) {
+		if _, asked := slices.BinarySearch(ids, r.ID); asked {
 			found = append(found, r)
 		}
 		return nil
@@ -77,13 +83,15 @@ func (t *Table) rows(tx *gorm.DB, l *layout, ids []string, lock string) ([]row, 
 	return found, nil
 }
 
-// Find looks orders up. One with a status or deadline that the mapping does not explain is an error.
+// Find looks orders up. Those whose status or deadline the mapping does not explain make an error, with which
+// the others are found.
 func (t *Table) Find(ctx context.Context, ids []string) (map[string]order.Head, error) {
 	l, err := t.look(ctx)
 	if err != nil {
 		return nil, err
 	}
 	heads := make(map[string]order.Head, len(ids))
+	var errs []error
 	for chunk := range slices.Chunk(distinct(ids), maxRows) {
 		found, err := t.rows(session(ctx, t.db), l, chunk, plain)
 		if err != nil {
@@ -91,12 +99,13 @@ func (t *Table) Find(ctx context.Context, ids []string) (map[string]order.Head, 
 		}
 		for _, r := range found {
 			if r.err != nil {
-				return nil, fmt.Errorf("order %s: %w", r.ID, r.err)
+				errs = append(errs, r.err)
+				continue
 			}
 			heads[r.ID] = r.Head
 		}
 	}
-	return heads, nil
+	return heads, errors.Join(errs...)
 }
 
 // Expire expires those of the orders that are pending and due.
@@ -131,11 +140,11 @@ func (t *Table) expire(tx *gorm.DB, l *layout, ids []string, lock string) (now t
 	if len(due) == 0 {
 		return now, answers, nil
 	}
-	return now, answers, t.expireDue(tx, l, due, now)
+	return now, answers, t.expireDue(tx, l, due, now, lock)
 }
 
 // expireDue expires orders whose rows are locked.
-func (t *Table) expireDue(tx *gorm.DB, l *layout, due []row, now time.Time) error {
+func (t *Table) expireDue(tx *gorm.DB, l *layout, due []row, now time.Time, lock string) error {
 	ids := make([]string, len(due))
 	events := make([]order.Event, len(due))
 	for i, r := range due {
@@ -144,24 +153,51 @@ func (t *Table) expireDue(tx *gorm.DB, l *layout, due []row, now time.Time) erro
 		// A shop that opens an order again gives it another deadline.
 		events[i] = order.Event{ID: fmt.Sprintf("%s.expired.%d", r.ID, r.Deadline.UnixMicro()), Type: order.EventExpired, Order: o, At: now}
 	}
-	bound := l.known(ids)
-	updated := tx.Exec(l.updateRows, l.expired, bound, l.pending)
+	known := l.known(ids)
+	updated := tx.Exec(l.updateRows, l.expired, known, l.pending)
 	if updated.Error != nil {
 		return fmt.Errorf("updating %s: %w", t.mapping.Table, updated.Error)
 	}
 	if int(updated.RowsAffected) != len(ids) {
 		return fmt.Errorf("%d of %d orders changed although their rows were locked", len(ids)-int(updated.RowsAffected), len(ids))
 	}
-	for i, statement := range l.onExpiry {
-		lists := make([]any, statement.lists)
-		for j := range lists {
-			lists[j] = bound
+	// First, for the shop's statements may lock rows that others wait for.
+	if err := t.emit(tx, events, nil); err != nil {
+		return err
+	}
+	return t.onExpiry(tx, known, lock)
+}
+
+// onExpiry runs the shop's own statements.
+func (t *Table) onExpiry(tx *gorm.DB, ids []any, lock string) (err error) {
+	if len(t.mapping.OnExpiry) == 0 {
+		return nil
+	}
+	if lock == forUpdateNow {
+		// Which rows they lock only the server knows, so this is the shortest wait that it has.
+		if err := tx.Exec("SET @lapse_wait = @@SESSION.innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 1").Error; err != nil {
+			return err
 		}
-		if err := tx.Exec(statement.sql, lists...).Error; err != nil {
+		defer func() {
+			tx.Exec("SET SESSION innodb_lock_wait_timeout = @lapse_wait")
+			if database.IsConflict(err) {
+				err = onlyOnce{err}
+			}
+		}()
+	}
+	list := "(?" + strings.Repeat(",?", len(ids)-1) + ")"
+	for i, text := range t.mapping.OnExpiry {
+		lists := len(idList.FindAllString(text, -1))
+		args := make([]any, 0, lists*len(ids))
+		for range lists {
+			args = append(args, ids...)
+		}
+		// Not through gorm, to which an @ is the beginning of a parameter's name.
+		if _, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, idList.ReplaceAllLiteralString(text, list), args...); err != nil {
 			return fmt.Errorf("on_expiry, statement %d: %w", i+1, err)
 		}
 	}
-	return t.emit(tx, events, nil)
+	return nil
 }
 
 // Overdue lists pending orders whose deadline passed at least grace ago.
@@ -171,12 +207,12 @@ func (t *Table) Overdue(ctx context.Context, grace time.Duration, after order.Cu
 		return nil, err
 	}
 	if after.Deadline.IsZero() {
-		after.Deadline = time.Unix(0, 0)
+		after.Deadline = begin
 	}
 	deadline := l.deadline.bind(after.Deadline)
 	id, ok := l.id.bind(after.ID)
 	if !ok {
-		id = l.id.first()
+		id = l.id.beforeAll()
 	}
 	var overdue []order.Overdue
 	err = query(session(ctx, t.db), func(scan func(...any) error) error {
@@ -186,8 +222,7 @@ func (t *Table) Overdue(ctx context.Context, grace time.Duration, after order.Cu
 		if err := scan(&o.ID, &text, (*instant)(&now)); err != nil {
 			return err
 		}
-		var err error
-		o.Deadline, err = l.deadline.parse(text)
+		o.Deadline, err = l.deadline.parse(&text)
 		o.Late = now.Sub(o.Deadline)
 		overdue = append(overdue, o)
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +29,12 @@ type Planted struct {
 // Subject is a store under test, empty, and what it takes to test it. The store is used for one test.
 type Subject struct {
 	Store order.Store
+	// ID is the store's id for the name that a test gives an order: any ids that the store can have, in the order
+	// of the names' bytes. The names themselves when nil.
+	ID func(name string) string
+	// Strange are ids that no order has, but that the database may take for that of "order-a1", or refuse to compare.
+	// What looks like the name itself when nil.
+	Strange []string
 	// Plant makes orders.
 	Plant func(t testing.TB, orders ...Planted)
 	// Pay pays an order with a reference of its own. It fails if the order is not pending any more.
@@ -70,17 +77,26 @@ func TestStore(t *testing.T, open func(t *testing.T) Subject) {
 		{"a request that is refused again is told the same", testRefusedAgain},
 		{"a database that is away is nobody's fault", testAway},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
+		t.Run(test.name, func(t *testing.T) {
+			s := open(t)
+			if s.ID == nil {
+				s.ID = func(name string) string { return name }
+			}
+			if s.Strange == nil {
+				s.Strange = strange
+			}
+			test.run(t, s)
+		})
 	}
 }
 
-// strange are ids that no order has, but that a database may take for that of "order-a1" or refuse to
-// compare.
+// strange looks like "order-a1".
 var strange = []string{"Order-A1", "order-a1 ", " order-a1", "order-a1\x00", "ordér-a1", "🛒", "", "\xff", strings.Repeat("x", 65), "'"}
 
 func testFind(t *testing.T, s Subject) {
-	s.Plant(t, Planted{"order-a1", order.Pending, time.Hour}, Planted{"ORDER-A2", order.Paid, time.Hour})
-	got, err := s.Store.Find(t.Context(), append(strange, "order-a1", "ORDER-A2", "order-a2", "order-a1"))
+	a1, upperA2 := s.ID("order-a1"), s.ID("ORDER-A2")
+	s.Plant(t, Planted{a1, order.Pending, time.Hour}, Planted{upperA2, order.Paid, time.Hour})
+	got, err := s.Store.Find(t.Context(), append(slices.Clone(s.Strange), a1, upperA2, s.ID("order-a2"), a1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,30 +107,30 @@ func testFind(t *testing.T, s Subject) {
 			t.Errorf("%s was found as %+v", id, head)
 		}
 	}
-	if diff := cmp.Diff(map[string]order.Status{"order-a1": order.Pending, "ORDER-A2": order.Paid}, statuses); diff != "" {
+	if diff := cmp.Diff(map[string]order.Status{a1: order.Pending, upperA2: order.Paid}, statuses); diff != "" {
 		t.Errorf("found (-want +got):\n%s", diff)
 	}
 }
 
 func testOutcomes(t *testing.T, s Subject) {
 	s.Plant(t,
-		Planted{"due", order.Pending, -time.Second},
-		Planted{"order-a1", order.Pending, -time.Second},
-		Planted{"early", order.Pending, time.Hour},
-		Planted{"paid", order.Paid, -time.Second},
-		Planted{"cancelled", order.Cancelled, -time.Second},
-		Planted{"expired", order.Expired, -time.Second})
+		Planted{s.ID("due"), order.Pending, -time.Second},
+		Planted{s.ID("order-a1"), order.Pending, -time.Second},
+		Planted{s.ID("early"), order.Pending, time.Hour},
+		Planted{s.ID("paid"), order.Paid, -time.Second},
+		Planted{s.ID("cancelled"), order.Cancelled, -time.Second},
+		Planted{s.ID("expired"), order.Expired, -time.Second})
 	want := []order.Expiry{
-		{ID: "paid", Outcome: order.OutcomeAlreadyPaid},
-		{ID: "due", Outcome: order.OutcomeExpired},
-		{ID: "missing", Outcome: order.OutcomeNotFound},
-		{ID: "early", Outcome: order.OutcomeNotDue},
-		{ID: "cancelled", Outcome: order.OutcomeAlreadyCancelled},
-		{ID: "due", Outcome: order.OutcomeAlreadyExpired},
-		{ID: "expired", Outcome: order.OutcomeAlreadyExpired},
-		{ID: "early", Outcome: order.OutcomeNotDue},
+		{ID: s.ID("paid"), Outcome: order.OutcomeAlreadyPaid},
+		{ID: s.ID("due"), Outcome: order.OutcomeExpired},
+		{ID: s.ID("missing"), Outcome: order.OutcomeNotFound},
+		{ID: s.ID("early"), Outcome: order.OutcomeNotDue},
+		{ID: s.ID("cancelled"), Outcome: order.OutcomeAlreadyCancelled},
+		{ID: s.ID("due"), Outcome: order.OutcomeAlreadyExpired},
+		{ID: s.ID("expired"), Outcome: order.OutcomeAlreadyExpired},
+		{ID: s.ID("early"), Outcome: order.OutcomeNotDue},
 	}
-	for _, id := range strange {
+	for _, id := range s.Strange {
 		want = append(want, order.Expiry{ID: id, Outcome: order.OutcomeNotFound})
 	}
 	ids := make([]string, len(want))
@@ -139,10 +155,10 @@ func testOutcomes(t *testing.T, s Subject) {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
 	wantStatuses(t, s.Store, map[string]order.Status{
-		"due": order.Expired, "order-a1": order.Pending, "early": order.Pending,
-		"paid": order.Paid, "cancelled": order.Cancelled, "expired": order.Expired,
+		s.ID("due"): order.Expired, s.ID("order-a1"): order.Pending, s.ID("early"): order.Pending,
+		s.ID("paid"): order.Paid, s.ID("cancelled"): order.Cancelled, s.ID("expired"): order.Expired,
 	})
-	wantOutcomes(t, expire(t, s.Store, "due"), order.OutcomeAlreadyExpired)
+	wantOutcomes(t, expire(t, s.Store, s.ID("due")), order.OutcomeAlreadyExpired)
 }
 
 func testNothing(t *testing.T, s Subject) {
@@ -161,7 +177,7 @@ func testOnce(t *testing.T, s Subject) {
 	ids := make([]string, orders)
 	planted := make([]Planted, orders)
 	for i := range ids {
-		ids[i] = fmt.Sprintf("o%03d", i)
+		ids[i] = s.ID(fmt.Sprintf("o%03d", i))
 		planted[i] = Planted{ids[i], order.Pending, -time.Second}
 	}
 	s.Plant(t, planted...)
@@ -210,7 +226,7 @@ func testPayment(t *testing.T, s Subject) {
 	}
 	planted := make([]Planted, rounds)
 	for i := range planted {
-		planted[i] = Planted{fmt.Sprintf("o%04d", i), order.Pending, -time.Second}
+		planted[i] = Planted{s.ID(fmt.Sprintf("o%04d", i)), order.Pending, -time.Second}
 	}
 	s.Plant(t, planted...)
 	paid := 0
@@ -238,29 +254,31 @@ func testPayment(t *testing.T, s Subject) {
 }
 
 func testPaused(t *testing.T, s Subject) {
-	s.Plant(t, Planted{"due", order.Pending, -time.Hour})
+	due := s.ID("due")
+	s.Plant(t, Planted{due, order.Pending, -time.Hour})
 	s.SetPaused(t, true)
 	if paused, err := s.Store.Paused(t.Context()); err != nil || !paused {
 		t.Errorf("paused: %v, %v", paused, err)
 	}
-	if got, err := s.Store.Expire(t.Context(), []string{"due"}); !errors.Is(err, order.ErrPaused) {
+	if got, err := s.Store.Expire(t.Context(), []string{due}); !errors.Is(err, order.ErrPaused) {
 		t.Errorf("expiring gave %+v, %v", got, err)
 	}
 	summary, err := sweep(s.Store).Once(t.Context())
 	if diff := cmp.Diff(order.Summary{Paused: true}, summary); err != nil || diff != "" {
 		t.Errorf("the sweep said %v (-want +got):\n%s", err, diff)
 	}
-	wantStatuses(t, s.Store, map[string]order.Status{"due": order.Pending})
+	wantStatuses(t, s.Store, map[string]order.Status{due: order.Pending})
 	s.SetPaused(t, false)
-	wantOutcomes(t, expire(t, s.Store, "due"), order.OutcomeExpired)
+	wantOutcomes(t, expire(t, s.Store, due), order.OutcomeExpired)
 }
 
 func testOverdue(t *testing.T, s Subject) {
 	s.Plant(t,
-		Planted{"just", order.Pending, -2 * time.Second}, Planted{"early", order.Pending, time.Hour},
-		Planted{"paid", order.Paid, -time.Hour}, Planted{"cancelled", order.Cancelled, -time.Hour}, Planted{"expired", order.Expired, -time.Hour},
-		Planted{"b", order.Pending, -time.Minute}, Planted{"a", order.Pending, -time.Minute}, Planted{"B", order.Pending, -time.Minute},
-		Planted{"z", order.Pending, -time.Hour}, Planted{"y", order.Pending, -2 * time.Minute})
+		Planted{s.ID("just"), order.Pending, -2 * time.Second}, Planted{s.ID("early"), order.Pending, time.Hour},
+		Planted{s.ID("paid"), order.Paid, -time.Hour}, Planted{s.ID("cancelled"), order.Cancelled, -time.Hour}, Planted{s.ID("expired"), order.Expired, -time.Hour},
+		Planted{s.ID("b"), order.Pending, -time.Minute}, Planted{s.ID("a"), order.Pending, -time.Minute}, Planted{s.ID("B"), order.Pending, -time.Minute},
+		Planted{s.ID("z"), order.Pending, -time.Hour}, Planted{s.ID("y"), order.Pending, -2 * time.Minute})
+	want := []string{s.ID("z"), s.ID("y"), s.ID("B"), s.ID("a"), s.ID("b")}
 	for _, limit := range []int{1, 2, 100} {
 		var got []string
 		var after order.Cursor
@@ -283,7 +301,7 @@ func testOverdue(t *testing.T, s Subject) {
 			}
 			after = page[len(page)-1].Cursor()
 		}
-		if diff := cmp.Diff([]string{"z", "y", "B", "a", "b"}, got); diff != "" {
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("overdue, in pages of %d (-want +got):\n%s", limit, diff)
 		}
 	}
@@ -291,15 +309,16 @@ func testOverdue(t *testing.T, s Subject) {
 
 func testPoison(t *testing.T, s Subject) {
 	ids := plantPoison(t, s)
+	before, o13, after := ids[12], ids[13], ids[14]
 	for _, e := range expire(t, s.Store, ids...).Orders {
 		switch {
-		case e.ID != "o13" && e.Outcome != order.OutcomeExpired:
+		case e.ID != o13 && e.Outcome != order.OutcomeExpired:
 			t.Errorf("%s: %s %v", e.ID, e.Outcome, e.Err)
-		case e.ID == "o13" && (e.Outcome != order.OutcomeFailed || e.Err == nil || errors.Is(e.Err, order.ErrUnavailable)):
+		case e.ID == o13 && (e.Outcome != order.OutcomeFailed || e.Err == nil || errors.Is(e.Err, order.ErrUnavailable)):
 			t.Errorf("the poisoned order: %s %v", e.Outcome, e.Err)
 		}
 	}
-	wantStatuses(t, s.Store, map[string]order.Status{"o12": order.Expired, "o13": order.Pending, "o14": order.Expired})
+	wantStatuses(t, s.Store, map[string]order.Status{before: order.Expired, o13: order.Pending, after: order.Expired})
 }
 
 func testContended(t *testing.T, s Subject) {
@@ -307,18 +326,19 @@ func testContended(t *testing.T, s Subject) {
 		t.Skip("the subject has no Contend")
 	}
 	ids := plantMany(t, s)
-	s.Contend(t, "o13")
-	for _, batch := range [][]string{ids, {"o13"}} {
+	before, o13, after := ids[12], ids[13], ids[14]
+	s.Contend(t, o13)
+	for _, batch := range [][]string{ids, {o13}} {
 		for _, e := range expire(t, s.Store, batch...).Orders {
 			switch {
-			case e.ID != "o13" && e.Outcome != order.OutcomeExpired:
+			case e.ID != o13 && e.Outcome != order.OutcomeExpired:
 				t.Errorf("%s: %s %v", e.ID, e.Outcome, e.Err)
-			case e.ID == "o13" && (e.Outcome != order.OutcomeFailed || !errors.Is(e.Err, order.ErrUnavailable)):
+			case e.ID == o13 && (e.Outcome != order.OutcomeFailed || !errors.Is(e.Err, order.ErrUnavailable)):
 				t.Errorf("the order that others have, in a batch of %d: %s %v", len(batch), e.Outcome, e.Err)
 			}
 		}
 	}
-	wantStatuses(t, s.Store, map[string]order.Status{"o12": order.Expired, "o13": order.Pending, "o14": order.Expired})
+	wantStatuses(t, s.Store, map[string]order.Status{before: order.Expired, o13: order.Pending, after: order.Expired})
 }
 
 func testSweep(t *testing.T, s Subject) {
@@ -342,7 +362,7 @@ func plantPoison(t *testing.T, s Subject) []string {
 		t.Skip("the subject has no Poison")
 	}
 	ids := plantMany(t, s)
-	s.Poison(t, "o13")
+	s.Poison(t, ids[13])
 	return ids
 }
 
@@ -351,7 +371,7 @@ func plantMany(t *testing.T, s Subject) []string {
 	ids := make([]string, 30)
 	planted := make([]Planted, len(ids))
 	for i := range ids {
-		ids[i] = fmt.Sprintf("o%02d", i)
+		ids[i] = s.ID(fmt.Sprintf("o%02d", i))
 		planted[i] = Planted{ids[i], order.Pending, -time.Hour}
 	}
 	s.Plant(t, planted...)

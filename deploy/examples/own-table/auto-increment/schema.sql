@@ -13,13 +13,13 @@ CREATE TABLE orders (
 
 CREATE TABLE order_lines (
     order_id BIGINT UNSIGNED NOT NULL,
-    sku      VARCHAR(64) NOT NULL,
+    sku      VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     quantity INT UNSIGNED NOT NULL,
     PRIMARY KEY (order_id, sku)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4;
 
 CREATE TABLE stock (
-    sku       VARCHAR(64) NOT NULL,
+    sku       VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     available BIGINT UNSIGNED NOT NULL,
     reserved  BIGINT UNSIGNED NOT NULL,
     sold      BIGINT UNSIGNED NOT NULL,

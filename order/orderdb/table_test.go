@@ -1,0 +1,187 @@
+package orderdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"gorm.io/gorm"
+
+	"github.com/lapse-go/lapse/amqp/amqptest"
+	"github.com/lapse-go/lapse/amqp/database"
+	owntable "github.com/lapse-go/lapse/deploy/examples/own-table"
+	"github.com/lapse-go/lapse/order"
+	"github.com/lapse-go/lapse/order/orderdb"
+	"github.com/lapse-go/lapse/order/ordertest"
+)
+
+func TestConformanceOfOwnTables(t *testing.T) {
+	for _, name := range owntable.Names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ordertest.TestStore(t, func(t *testing.T) ordertest.Subject { return ownTable(t, name) })
+		})
+	}
+}
+
+// ownTable is an example as the subject of the conformance suite. Each order has a line of an article of its own.
+func ownTable(t *testing.T, name string) ordertest.Subject {
+	shop := owntable.Open(t, amqptest.Database(t), name)
+	contended := ""
+	table := orderdb.NewTable(shop.DB, shop.Mapping, orderdb.Config{Emit: func(_ *gorm.DB, events []order.Event, _ []order.Timer) error {
+		return conflictOver(contended, events)
+	}})
+	nowhere, err := database.Open("nobody@tcp(127.0.0.1:1)/nothing", database.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject := ordertest.Subject{
+		Store: table,
+		ID:    shop.ID,
+		Plant: func(t testing.TB, planted ...ordertest.Planted) {
+			t.Helper()
+			orders := make([]owntable.Order, len(planted))
+			for i, p := range planted {
+				sku := "sku-" + p.ID
+				exec(t, shop.DB, "INSERT INTO stock VALUES (?, 1, 0, 0)", sku)
+				orders[i] = owntable.Order{ID: p.ID, Status: p.Status, Due: p.Due, Lines: map[string]int{sku: 1}}
+			}
+			if err := shop.Insert(shop.DB, orders...); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Pay: func(ctx context.Context, id string) error {
+			paid, err := shop.Pay(ctx, id)
+			if err == nil && !paid {
+				err = errors.New("not pending any more")
+			}
+			return err
+		},
+		SetPaused: func(t testing.TB, paused bool) {
+			if err := table.SetPause(t.Context(), order.Pause{Paused: paused, By: order.By{Who: "tester"}}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Poison: func(t testing.TB, id string) {
+			// Giving its stock back would make a count negative.
+			exec(t, shop.DB, "UPDATE stock SET reserved = 0 WHERE sku = ?", "sku-"+id)
+		},
+		Contend: func(_ testing.TB, id string) { contended = id },
+		Away:    orderdb.NewTable(nowhere, shop.Mapping, orderdb.Config{}),
+	}
+	if id := shop.ID("order-a1"); id != "order-a1" {
+		n, err := strconv.ParseUint(id, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		subject.Strange = []string{
+			"0" + id, "00" + id, "+" + id, "-" + id, " " + id, id + " ", id + ".0", id + "e0", id + "\x00", fmt.Sprintf("0x%x", n), fmt.Sprintf("%e", float64(n)),
+			"18446744073709551616", "9223372036854775808", "-9223372036854775809", strings.Repeat("9", 64), strings.Repeat("9", 65),
+			"order-a1", "", "\xff", "🛒", "'",
+		}
+	}
+	return subject
+}
+
+// The ids at the ends of a column's range are exact, and those next to them are not there.
+func TestIDsOfOwnTables(t *testing.T) {
+	db := amqptest.Database(t)
+	for _, test := range []struct {
+		column string
+		ids    []string
+		others []string
+	}{
+		{"BIGINT UNSIGNED", []string{"0", "18446744073709551615"}, []string{"18446744073709551614", "18446744073709551616", "-1", "-0", "00"}},
+		{"BIGINT", []string{"-9223372036854775808", "9223372036854775807", "9007199254740993"}, []string{"9223372036854775808", "9007199254740992", "9007199254740994"}},
+		{"INT(8) UNSIGNED ZEROFILL", []string{"7", "4294967295"}, []string{"00000007", "4294967296"}},
+		{"MEDIUMINT", []string{"-8388608", "8388607"}, []string{"8388608", "-8388609"}},
+		{"SMALLINT UNSIGNED", []string{"65535"}, []string{"65536", "-1"}},
+		{"TINYINT", []string{"-128", "127"}, []string{"128", "255", "-129"}},
+		{"CHAR(20) CHARACTER SET ascii COLLATE ascii_bin", []string{"7", "A-7"}, []string{"07", "a-7", "7.0"}},
+		{"VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", []string{"7", strings.Repeat("x", 64)}, []string{"7 ", "x"}},
+		{"VARCHAR(20) CHARACTER SET latin1 COLLATE latin1_general_cs", []string{"B", "a"}, []string{"b", "A"}},
+		{"VARBINARY(20)", []string{"7", "A-7"}, []string{"07", "a-7"}},
+	} {
+		t.Run(test.column, func(t *testing.T) {
+			exec(t, db, "DROP TABLE IF EXISTS `my ``orders`")
+			exec(t, db, "CREATE TABLE `my ``orders` (`the ``id` "+test.column+" NOT NULL UNIQUE, `st@te` SMALLINT NOT NULL, ```due` INT UNSIGNED NULL, KEY (`st@te`, ```due`))")
+			m := orderdb.Mapping{
+				Table: "my `orders", ID: "the `id", Status: "st@te", Deadline: "`due", DeadlineIn: orderdb.Seconds,
+				Pending: "0", Paid: []string{"1"}, Expired: "-2",
+				OnExpiry: []string{"UPDATE `my ``orders` SET `st@te` = @closed := -2 WHERE `the ``id` IN (:ids) AND `the ``id` IN ( :ids )"},
+			}
+			table := orderdb.NewTable(db, m, orderdb.Config{})
+			for _, id := range test.ids {
+				exec(t, db, "INSERT INTO `my ``orders` VALUES (?, 0, UNIX_TIMESTAMP() - 60)", id)
+			}
+			want := append(slices.Repeat([]order.Outcome{order.OutcomeExpired}, len(test.ids)),
+				slices.Repeat([]order.Outcome{order.OutcomeNotFound}, len(test.others))...)
+			overdue, err := table.Overdue(t.Context(), 0, order.Cursor{}, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range overdue {
+				if !slices.Contains(test.ids, o.ID) {
+					t.Errorf("%s is overdue", o.ID)
+				}
+			}
+			if len(overdue) != len(test.ids) {
+				t.Errorf("overdue are %+v", overdue)
+			}
+			got, err := table.Expire(t.Context(), slices.Concat(test.ids, test.others))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, e := range got.Orders {
+				if e.Outcome != want[i] {
+					t.Errorf("%s: %s %v", e.ID, e.Outcome, e.Err)
+				}
+			}
+		})
+	}
+}
+
+// What a row says that the mapping does not explain costs that order its expiry, and nobody else.
+func TestRowsThatMakeNoSense(t *testing.T) {
+	db := amqptest.Database(t)
+	exec(t, db, "CREATE TABLE orders (id INT PRIMARY KEY, status INT NULL, due BIGINT NULL, KEY (status, due))")
+	table := orderdb.NewTable(db, orderdb.Mapping{
+		Table: "orders", ID: "id", Status: "status", Deadline: "due", DeadlineIn: orderdb.Milliseconds,
+		Pending: "0", Paid: []string{"1"}, Expired: "2",
+	}, orderdb.Config{})
+	exec(t, db, "INSERT INTO orders VALUES (1, 7, 1), (2, NULL, 1), (3, 0, NULL), (4, 0, 0), (5, 0, -1), (6, 0, ?), (7, 1, NULL), (8, 0, 1000)", int64(math.MaxInt64))
+	said := map[string]string{"1": `its status is "7"`, "2": "its status is NULL", "3": "no deadline in due", "4": "no deadline in due", "5": "its due is -1", "6": "its due is 9223372036854775807"}
+	ids := []string{"1", "2", "3", "4", "5", "6", "7", "8"}
+
+	heads, err := table.Find(t.Context(), ids)
+	if len(heads) != 2 || heads["7"].Status != order.Paid || heads["8"].Status != order.Pending {
+		t.Errorf("found %+v", heads)
+	}
+	for id, text := range said {
+		if err == nil || !strings.Contains(err.Error(), "order "+id+" of orders: ") || !strings.Contains(err.Error(), text) {
+			t.Errorf("order %s: finding it said %v", id, err)
+		}
+	}
+	overdue, err := table.Overdue(t.Context(), 0, order.Cursor{}, 10)
+	if err != nil || len(overdue) != 1 || overdue[0].ID != "8" {
+		t.Errorf("overdue are %+v, %v", overdue, err)
+	}
+	got, err := table.Expire(t.Context(), ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range got.Orders {
+		text, fails := said[e.ID]
+		switch {
+		case fails && (e.Outcome != order.OutcomeFailed || errors.Is(e.Err, order.ErrUnavailable) || !strings.Contains(e.Err.Error(), text)):
+			t.Errorf("order %s: %s %v", e.ID, e.Outcome, e.Err)
+		case e.ID == "7" && e.Outcome != order.OutcomeAlreadyPaid, e.ID == "8" && e.Outcome != order.OutcomeExpired:
+			t.Errorf("order %s: %s %v", e.ID, e.Outcome, e.Err)
+		}
+	}
+}
