@@ -19,6 +19,25 @@ type column struct {
 	full      string // bigint(20) unsigned
 	collation string // empty where values are no text
 	extra     string // for instance auto_increment
+	nullable  bool
+}
+
+// modify is SQL that defines the column again. What else its definition says has to be added: a default, a
+// comment.
+func (c column) modify(table, collation string, nullable bool) string {
+	sql := "ALTER TABLE " + table + " MODIFY " + quoted(c.name) + " " + c.full
+	if collation != "" {
+		charset, _, _ := strings.Cut(collation, "_")
+		sql += " CHARACTER SET " + charset + " COLLATE " + collation
+	}
+	if nullable {
+		return sql + " NULL"
+	}
+	sql += " NOT NULL"
+	if strings.Contains(c.extra, "auto_increment") {
+		sql += " AUTO_INCREMENT"
+	}
+	return sql
 }
 
 // integers are the bits of the whole numbers.

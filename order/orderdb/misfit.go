@@ -85,15 +85,17 @@ func (f *fitting) layout(ctx context.Context) (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
+	own := []struct{ what, sql string }{{"reading the pause switch", selectPause + forShare}}
 	if l != nil {
-		for _, own := range []struct{ what, sql string }{
+		own = append(own, []struct{ what, sql string }{
 			{"reading and locking orders", l.selectRows + forUpdate},
 			{"finding overdue orders", l.selectOverdue},
 			{"expiring orders", l.updateRows},
-		} {
-			if err := f.prepare(ctx, own.what, strings.ReplaceAll(own.sql, "IN ?", "IN (?)"), strings.Count(own.sql, "?")); err != nil {
-				return nil, err
-			}
+		}...)
+	}
+	for _, s := range own {
+		if err := f.prepare(ctx, s.what, strings.ReplaceAll(s.sql, "IN ?", "IN (?)"), strings.Count(s.sql, "?")); err != nil {
+			return nil, err
 		}
 	}
 	for i, text := range f.m.OnExpiry {
@@ -201,10 +203,10 @@ func (f *fitting) columns(ctx context.Context) ([]column, error) {
 	var columns []column
 	err = f.query(ctx, func(rows *sql.Rows) error {
 		var c column
-		err := rows.Scan(&c.name, &c.kind, &c.full, &c.collation, &c.extra)
+		err := rows.Scan(&c.name, &c.kind, &c.full, &c.collation, &c.extra, &c.nullable)
 		columns = append(columns, c)
 		return err
-	}, `SELECT COLUMN_NAME, LOWER(DATA_TYPE), COLUMN_TYPE, COALESCE(COLLATION_NAME, ''), LOWER(EXTRA)
+	}, `SELECT COLUMN_NAME, LOWER(DATA_TYPE), COLUMN_TYPE, COALESCE(COLLATION_NAME, ''), LOWER(EXTRA), IS_NULLABLE = 'YES'
 		FROM information_schema.COLUMNS`+ofTheTable+"ORDER BY ORDINAL_POSITION")
 	return columns, err
 }
@@ -215,8 +217,8 @@ func (f *fitting) fitsID(c column) bool {
 		f.wrong("id: column %s is %s: it has to be a whole number, CHAR, VARCHAR or VARBINARY", c.name, c.full)
 		return false
 	case !c.isExact():
-		f.wrong("id: column %s has the collation %s, to which order-a1 and ORDER-A1 are the same: ALTER TABLE %s MODIFY %s %s CHARACTER SET ascii COLLATE ascii_bin NOT NULL",
-			c.name, c.collation, f.m.sql(), quoted(c.name), c.full)
+		f.wrong("id: column %s has the collation %s, to which order-a1 and ORDER-A1 are the same. With its default and comment, if it has any: %s",
+			c.name, c.collation, c.modify(f.m.sql(), "ascii_bin", false))
 	}
 	return true
 }
@@ -247,8 +249,8 @@ func (f *fitting) fitsDeadline(c column) bool {
 	zone, _ := f.m.zone() // it was validated
 	in := cmp.Or(f.m.DeadlineIn, UTC)
 	if strings.Contains(c.extra, "on update") {
-		f.wrong("deadline: column %s changes with every change of its row (ON UPDATE): ALTER TABLE %s MODIFY %s %s NOT NULL DEFAULT CURRENT_TIMESTAMP, or name another column",
-			c.name, f.m.sql(), quoted(c.name), c.full)
+		f.wrong("deadline: column %s changes with every change of its row (ON UPDATE). Name another, or, with its default and comment, if it has any: %s",
+			c.name, c.modify(f.m.sql(), "", c.nullable))
 	}
 	switch {
 	case c.kind == "datetime" && zone == nil:
@@ -342,8 +344,12 @@ func (f *fitting) indexes(ctx context.Context, l *layout) (id, due string, err e
 		}
 	}
 	if id == "" && l.id.name != "" {
-		f.wrong("id: column %[2]s is neither the primary key nor NOT NULL with a unique index of its own, so that it could stand for several orders: ALTER TABLE %[1]s MODIFY %[3]s %[4]s NOT NULL, ADD UNIQUE INDEX (%[3]s)",
-			f.m.sql(), l.id.name, quoted(l.id.name), l.id.full)
+		cure := "ALTER TABLE " + f.m.sql()
+		if l.id.nullable {
+			cure = "With its default and comment, if it has any: " + l.id.modify(f.m.sql(), l.id.collation, false) + ","
+		}
+		f.wrong("id: column %s is neither the primary key nor NOT NULL with a unique index of its own, so that it could stand for several orders. %s ADD UNIQUE INDEX (%s)",
+			l.id.name, cure, quoted(l.id.name))
 	}
 	if due == "" && l.status.name != "" && l.deadline.name != "" {
 		f.wrong("no index begins with %[2]s and %[3]s, by which overdue orders are found: ALTER TABLE %[1]s ADD INDEX (%[2]s, %[3]s, %[4]s)",

@@ -11,6 +11,8 @@ import (
 	"github.com/lapse-go/lapse/order"
 )
 
+const selectPause = "SELECT CAST(UTC_TIMESTAMP(6) AS CHAR), paused, who, why, CAST(since AS CHAR) FROM lapse_control WHERE id = 1"
+
 // readPause reads the switch, and the database's clock. An expiry reads it with [forShare] and so has it
 // until it ends: whoever sets it waits for those that have seen it otherwise.
 func readPause(tx *gorm.DB, lock string) (now time.Time, pause order.Pause, err error) {
@@ -18,7 +20,7 @@ func readPause(tx *gorm.DB, lock string) (now time.Time, pause order.Pause, err 
 	err = query(tx, func(scan func(...any) error) error {
 		found = true
 		return scan((*instant)(&now), &pause.Paused, &pause.By.Who, &pause.By.Why, (*instant)(&pause.Since))
-	}, `SELECT CAST(UTC_TIMESTAMP(6) AS CHAR), paused, who, why, CAST(since AS CHAR) FROM lapse_control WHERE id = 1`+lock)
+	}, selectPause+lock)
 	if err == nil && !found {
 		err = fmt.Errorf("%w: table lapse_control has lost its one row, without which nothing is expired: INSERT INTO lapse_control (id, paused, who, why, since) VALUES (1, FALSE, '', '', UTC_TIMESTAMP(6))",
 			order.ErrUnavailable)

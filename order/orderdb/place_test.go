@@ -331,9 +331,9 @@ func anys(texts []string) (values []any) {
 
 // foreign is a pool as a shop may have opened it: another time zone, isolation level and driver
 // settings.
-func foreign(t *testing.T, s *shop) *gorm.DB {
+func foreign(t *testing.T, db *gorm.DB) *gorm.DB {
 	t.Helper()
-	config, err := mysql.ParseDSN(amqptest.DSN(t, s.db))
+	config, err := mysql.ParseDSN(amqptest.DSN(t, db))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,11 +349,11 @@ func foreign(t *testing.T, s *shop) *gorm.DB {
 	}
 	pool := sql.OpenDB(connector)
 	t.Cleanup(func() { pool.Close() })
-	db, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool}), &gorm.Config{PrepareStmt: true, Logger: logger.Discard})
+	foreign, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool}), &gorm.Config{PrepareStmt: true, Logger: logger.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return db
+	return foreign
 }
 
 // A checkout writes its own rows and the order together or not at all, in a session of its own making.
@@ -361,7 +361,7 @@ func TestPlaceIn(t *testing.T) {
 	s := newShop(t)
 	s.setStock(10, "shoe")
 	exec(t, s.db, "CREATE TABLE carts (id VARCHAR(64) PRIMARY KEY)")
-	db := foreign(t, s)
+	db := foreign(t, s.db)
 	for _, isolation := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
 		t.Run(isolation.String(), func(t *testing.T) {
 			checkout := func(id string, meanwhile func(), result error) (o order.Order, placeErr error) {
@@ -437,7 +437,7 @@ func TestPlaceInRefusesAndTheCallerGoesOn(t *testing.T) {
 	}
 	unknown, invalid, other := draft("unknown", "shoe", "nothing"), draft("invalid", "shoe"), draft("known", "shoe")
 	invalid.Lines[0].Quantity, other.Customer, unknown.Tags = 0, "customer-2", []string{"vip"}
-	db := foreign(t, s)
+	db := foreign(t, s.db)
 	for _, test := range []struct {
 		draft  order.Draft
 		want   error
