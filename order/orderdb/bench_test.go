@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapse-go/lapse/amqp/amqptest"
+	owntable "github.com/lapse-go/lapse/deploy/examples/own-table"
 	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/orderdb"
 )
@@ -73,4 +74,48 @@ func BenchmarkPlace(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "orders/s")
+}
+
+// BenchmarkExpireOwnTable does what [BenchmarkExpire] does over tables of the shop's own, with the statements of
+// the examples: two lines each, the stock and a line of history.
+func BenchmarkExpireOwnTable(b *testing.B) {
+	for _, name := range owntable.Names {
+		b.Run(name, func(b *testing.B) {
+			shop := owntable.Open(b, amqptest.Database(b), name)
+			table := orderdb.NewTable(shop.DB, shop.Mapping, orderdb.Config{})
+			skus := names("sku-", 50)
+			for _, sku := range skus {
+				if err := shop.DB.Exec("INSERT INTO stock VALUES (?, 1000000000, 0, 0)", sku).Error; err != nil {
+					b.Fatal(err)
+				}
+			}
+			const size = 200
+			var batches [][]string
+			for i := range b.N {
+				orders := make([]owntable.Order, size)
+				ids := make([]string, size)
+				for j := range orders {
+					ids[j] = fmt.Sprint(1_000_000_000_000_000_000 + i*size + j)
+					orders[j] = owntable.Order{ID: ids[j], Status: order.Pending, Due: -time.Second, Lines: map[string]int{skus[(i+j)%len(skus)]: 1, skus[(i+7*j+1)%len(skus)]: 1}}
+				}
+				if err := shop.Insert(shop.DB, orders...); err != nil {
+					b.Fatal(err)
+				}
+				batches = append(batches, ids)
+			}
+			b.ResetTimer()
+			for _, ids := range batches {
+				got, err := table.Expire(b.Context(), ids)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for _, e := range got.Orders {
+					if e.Outcome != order.OutcomeExpired {
+						b.Fatalf("%s: %s %v", e.ID, e.Outcome, e.Err)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "orders/s")
+		})
+	}
 }
