@@ -3,6 +3,8 @@ package migrations_test
 import (
 	"database/sql"
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/lapse-go/lapse/amqp/amqptest"
 	"github.com/lapse-go/lapse/amqp/database"
 	"github.com/lapse-go/lapse/amqp/outbox"
+	owntable "github.com/lapse-go/lapse/deploy/examples/own-table"
 	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/orderamqp"
 )
@@ -146,6 +149,65 @@ func TestTimerProcedure(t *testing.T) {
 					t.Errorf("%s: %s: the timer (-want +got):\n%s", set, test.call, diff)
 				}
 			}
+		}
+	}
+}
+
+// What the guide has a checkout run sets timers that agree with the row.
+func TestTimersOfTheGuide(t *testing.T) {
+	guide, err := os.ReadFile("../deploy/examples/own-table/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []string // of SQL
+	for _, part := range strings.Split(string(guide), "\n```sql\n")[1:] {
+		block, _, _ := strings.Cut(part, "```")
+		blocks = append(blocks, block)
+	}
+	if len(blocks) != 3 {
+		t.Fatalf("the guide has %d blocks of SQL", len(blocks))
+	}
+	db := amqptest.Database(t)
+	owntable.Open(t, db, "auto-increment")
+	run := func(block string) (changed int64) {
+		err := db.Connection(func(tx *gorm.DB) error { // the session that the transaction is of
+			for statement := range strings.SplitSeq(block, ";\n") {
+				if strings.TrimSpace(statement) == "" || strings.HasPrefix(statement, "--") {
+					continue
+				}
+				ran := tx.Exec(statement)
+				if ran.Error != nil {
+					return fmt.Errorf("%s: %w", statement, ran.Error)
+				}
+				changed = ran.RowsAffected
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return changed
+	}
+	run(blocks[0])
+	rows, timers := outboxRows(t, db)
+	var deadline string
+	if err := db.Raw("SELECT CAST(CAST(pay_until AS DATETIME(6)) AS CHAR) FROM orders WHERE id = 1 AND status = 0").Scan(&deadline).Error; err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 1 || rows[0].DueAt != deadline || timers[0].OrderID != "1" || timers[0].Deadline.Format("2006-01-02 15:04:05.000000") != deadline {
+		t.Errorf("by the procedure: %+v, %+v, want %s", rows, timers, deadline)
+	}
+	run(blocks[1])
+	rows, timers = outboxRows(t, db)
+	if len(rows) != 1 || timers[0].OrderID != "7" || rows[0].DueAt != timers[0].Deadline.Format("2006-01-02 15:04:05.000000") || *rows[0].WindowMs != 1_800_000 {
+		t.Errorf("by the INSERT: %+v, %+v", rows, timers)
+	}
+	if err := db.Exec("UPDATE orders SET id = 7").Error; err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int64{1, 0} {
+		if n := run(blocks[2]); n != want {
+			t.Errorf("paying changed %d orders, want %d", n, want)
 		}
 	}
 }

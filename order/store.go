@@ -6,8 +6,9 @@ import (
 )
 
 // Store is what timers, the sweep and operators' replays need of the place where orders are kept. A
-// shop that keeps its orders elsewhere implements these four methods and runs the suite in ordertest
-// over them. It is safe for use by several goroutines and several processes.
+// shop that keeps them in its own MySQL table describes it to orderdb.Table; one that keeps them elsewhere
+// implements these four methods and runs the suite in ordertest over them. It is safe for use by several
+// goroutines and several processes.
 type Store interface {
 	// Find looks orders up. One that does not exist, or whose id is no valid one, is not in the answer.
 	Find(ctx context.Context, ids []string) (map[string]Head, error)

@@ -1,5 +1,6 @@
 // Package orderdb keeps orders in MySQL (8.0 or newer) or MariaDB (10.6 or newer): it is the
-// [order.Repository] of a shop that has none of its own. The tables are in migrations/orders.
+// [order.Repository] of a shop that has none of its own. The tables are in migrations/orders. A [Table] closes the
+// orders of a shop that keeps them in a table of its own, which a [Mapping] describes.
 //
 // Every change is one READ COMMITTED transaction: the order, its lines, the stock, the timeline, and
 // through [Emit] whatever has to be published. A transaction that loses a lock conflict is run again as
