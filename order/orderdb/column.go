@@ -57,12 +57,9 @@ var exact = regexp.MustCompile(`^binary$|_(bin|cs)(_|$)`)
 
 func (c column) isExact() bool { return c.collation == "" || exact.MatchString(c.collation) }
 
-// value is SQL for the column's value. Nothing is added to a number but what ZEROFILL puts before it.
+// value is SQL for the column's value: a time is read as text, so that no session's settings change it.
 func (c column) value() string {
-	switch {
-	case c.isInteger():
-		return quoted(c.name) + " + 0"
-	case c.isText() || c.kind == "enum":
+	if c.isInteger() || c.isText() || c.kind == "enum" {
 		return quoted(c.name)
 	}
 	return "CAST(" + quoted(c.name) + " AS CHAR)"

@@ -68,6 +68,8 @@ func TestOwnTablesAreReadByIndexes(t *testing.T) {
 				key := byID
 				if strings.Contains(p.sql, "LIMIT") {
 					key = ""
+				} else if _, text := p.vars[1].(string); text != (name == "order-number") {
+					t.Errorf("%s\nhas as its second parameter a %T", p.sql, p.vars[1])
 				}
 				verb, _, _ := strings.Cut(p.sql, " ")
 				seen += verb + " "
@@ -85,7 +87,8 @@ func TestOwnTablesAreReadByIndexes(t *testing.T) {
 
 // plan is how the server does a statement.
 type plan struct {
-	sql              string
+	sql              string `gorm:"-"`
+	vars             []any  `gorm:"-"`
 	Type, Key, Extra string
 }
 
@@ -105,7 +108,7 @@ func explain(t *testing.T, db *gorm.DB, table string) *[]plan {
 			t.Errorf("explaining %s: %+v, %v", sql, rows, err)
 			return
 		}
-		rows[0].sql = sql
+		rows[0].sql, rows[0].vars = sql, tx.Statement.Vars
 		*plans = append(*plans, rows[0])
 	}
 	if err := db.Callback().Row().Before("gorm:row").Register("test:explain", look); err != nil {

@@ -122,7 +122,7 @@ func TestOwnTableBesideALockedArticle(t *testing.T) {
 	}
 	took := time.Since(begin)
 	t.Logf("it took %s", took.Round(time.Millisecond))
-	if took > 30*time.Second {
+	if took > 20*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	for i, e := range got.Orders {

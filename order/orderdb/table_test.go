@@ -146,6 +146,24 @@ func TestIDsOfOwnTables(t *testing.T) {
 	}
 }
 
+// A collation may take two ids for one that differ in a byte. The order is then another one.
+func TestIDsThatAreNearlyTheSame(t *testing.T) {
+	db := amqptest.Database(t)
+	exec(t, db, "CREATE TABLE orders (id VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, status INT, due INT, KEY (status, due))")
+	exec(t, db, "INSERT INTO orders VALUES ('A-7 ', 0, 1)")
+	table := orderdb.NewTable(db, orderdb.Mapping{
+		Table: "orders", ID: "id", Status: "status", Deadline: "due", DeadlineIn: orderdb.Seconds,
+		Pending: "0", Paid: []string{"1"}, Expired: "2",
+	}, orderdb.Config{})
+	got, err := table.Expire(t.Context(), []string{"A-7", "A-7 "})
+	if err != nil || got.Orders[0].Outcome != order.OutcomeNotFound || got.Orders[1].Outcome != order.OutcomeNotFound {
+		t.Errorf("expiring: %+v, %v", got, err)
+	}
+	if heads, err := table.Find(t.Context(), []string{"A-7"}); err != nil || len(heads) != 0 {
+		t.Errorf("finding: %+v, %v", heads, err)
+	}
+}
+
 // What a row says that the mapping does not explain costs that order its expiry, and nobody else.
 func TestRowsThatMakeNoSense(t *testing.T) {
 	db := amqptest.Database(t)
