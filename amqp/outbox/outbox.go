@@ -29,7 +29,7 @@ type Message struct {
 	// chooses a rung.
 	Exchange string
 	// Deadline is when a timer is due, by the database's clock, to the microsecond. Zero for a message
-	// that is published at once.
+	// that is published at once, and for a timer that is due a Window from now.
 	Deadline time.Time
 	// Window is the delay that the timer was made for, at most ten years; zero if there was none. A window
 	// that is a rung saves the timer its detours.
@@ -104,8 +104,8 @@ func (m *Message) check() (headers string, err error) {
 	switch {
 	case m.Kind == "":
 		return "", errors.New("it has no kind")
-	case m.Exchange == "" && m.Deadline.IsZero():
-		return "", errors.New("it has neither an exchange nor a deadline")
+	case m.Exchange == "" && m.Deadline.IsZero() && m.Window == 0:
+		return "", errors.New("it has neither an exchange, nor a deadline, nor a window until then")
 	case m.Exchange != "" && !m.Deadline.IsZero():
 		return "", errors.New("it has both an exchange and a deadline: a timer's exchange is the relay's choice")
 	case m.Exchange != "" && m.Window != 0:
@@ -144,14 +144,14 @@ func (b *insert) add(m *Message, headers string, size int) {
 	b.bytes += size
 	b.values = append(b.values,
 		m.ID, null(m.Exchange), m.Kind, blob(m.Body), size, m.ContentType, m.AppID, null(headers),
-		datetime(m.Deadline), null(millis(m.Window)), datetime(m.Timestamp))
+		datetime(m.Deadline), delay(m), null(millis(m.Window)), datetime(m.Timestamp))
 }
 
 func (b *insert) run(tx *gorm.DB) error {
 	if b.rows == 0 {
 		return nil
 	}
-	const row = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))"
+	const row = "(?, ?, ?, ?, ?, ?, ?, ?, COALESCE(?, TIMESTAMPADD(MICROSECOND, ?, UTC_TIMESTAMP(6))), ?, ?, UTC_TIMESTAMP(6))"
 	statement := "INSERT INTO lapse_outbox (" + columns + ") VALUES " + row + strings.Repeat(", "+row, b.rows-1)
 	err := tx.Session(&gorm.Session{NewDB: true}).Exec(statement, b.values...).Error
 	*b = insert{}
@@ -159,6 +159,14 @@ func (b *insert) run(tx *gorm.DB) error {
 		return fmt.Errorf("outbox: %w", err)
 	}
 	return nil
+}
+
+// delay is that of a timer without a deadline, in microseconds.
+func delay(m *Message) any {
+	if m.Exchange != "" || !m.Deadline.IsZero() {
+		return nil
+	}
+	return m.Window.Microseconds()
 }
 
 // millis rounds up: a window that is not in whole milliseconds is not taken for a rung that is.

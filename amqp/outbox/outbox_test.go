@@ -163,6 +163,14 @@ func TestManyAndLargeMessages(t *testing.T) {
 	}
 }
 
+func TestATimerThatIsDueAWindowFromNow(t *testing.T) {
+	w := newWorld(t)
+	w.add(Message{Message: amqp.Message{Kind: "timer"}, Window: 90 * time.Second})
+	if n := w.number("SELECT TIMESTAMPDIFF(MICROSECOND, created_at, due_at) FROM lapse_outbox"); n != 90_000_000 {
+		t.Errorf("it is due after %d µs", n)
+	}
+}
+
 func TestHeadersKeepTheirTypes(t *testing.T) {
 	leaf := rapid.OneOf(
 		rapid.Int64().AsAny(), rapid.Float64().AsAny(), rapid.String().AsAny(), rapid.Bool().AsAny(), rapid.Just[any](nil),

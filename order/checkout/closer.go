@@ -34,10 +34,10 @@ type Closer struct {
 	process  atomic.Pointer[process]
 }
 
-// NewCloser closes the orders of a store that the shop has written itself (ordertest tests it). The pool is
-// that of the database which has the outbox, for the role [Relay]; nil if there is none. If the store has a
-// method Check(ctx) error, [Closer.Serve] calls it before it begins, and waits as long as the error wraps
-// [order.ErrUnavailable].
+// NewCloser closes the orders of a store that the shop has written itself (ordertest tests it). If the store has
+// a method Check(ctx) error, [Closer.Serve] calls it before it begins, and waits as long as the error wraps
+// [order.ErrUnavailable]. Without a store it only handles [Config].Kinds, for a subscriber for instance. The pool
+// is that of the database which has the outbox and the inbox; nil if there is none.
 func NewCloser(db *gorm.DB, store order.Store, cfg Config) (*Closer, error) {
 	c := &Closer{db: db, tables: func(ctx context.Context, pool *sql.DB) error {
 		return migrations.Check(ctx, pool, migrations.Transport)
@@ -67,7 +67,7 @@ func (c *Closer) init(store order.Store, cfg Config) error {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	c.store, c.cfg, c.topology, c.metrics = store, cfg, cfg.Topology(), newMetrics(cfg.Registerer)
-	for _, consumer := range c.consumers(Roles) {
+	for _, consumer := range c.consumers(c.Roles()) {
 		if err := consumer.Validate(); err != nil {
 			return err
 		}
@@ -83,6 +83,8 @@ func (c *Closer) Roles() []Role {
 // cannot is why a role cannot be done here, or nil.
 func (c *Closer) cannot(r Role) error {
 	switch {
+	case (r == Timer || r == Sweep) && c.store == nil:
+		return errors.New("there is no store of orders")
 	case r == Relay && c.db == nil:
 		return errors.New("there is no database with an outbox")
 	case r == Place && c.placer == nil:

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapse-go/lapse/amqp"
+	"github.com/lapse-go/lapse/amqp/inbox"
 	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/orderamqp"
 )
@@ -39,6 +40,8 @@ type Config struct {
 	Batch int
 	// SweepEvery and SweepGrace: see [order.Sweep]. 1 min and 30 s when zero.
 	SweepEvery, SweepGrace time.Duration
+	// InboxKeep is for how long the inbox knows a message, see [inbox.Pruner]. 30 days when zero.
+	InboxKeep time.Duration
 	// Hold and Shutdown: see [amqp.ConsumerConfig]. 10 min and 10 s when zero.
 	Hold, Shutdown time.Duration
 
@@ -67,11 +70,19 @@ func (cfg Config) Topology() amqp.Topology {
 }
 
 func (cfg Config) validate() error {
+	for _, kind := range cfg.Kinds {
+		if kind.Name == orderamqp.KindPaymentTimeout || kind.Name == orderamqp.KindPlace {
+			return fmt.Errorf("kind %q is Lapse's own: give yours another name", kind.Name)
+		}
+	}
 	if err := cfg.Topology().Validate(); err != nil {
 		return err
 	}
 	if cfg.Window != 0 && (cfg.Window < order.MinWindow || cfg.Window > order.MaxWindow) {
 		return fmt.Errorf("a default payment window of %s: give a millisecond up to a year, for instance 30m", cfg.Window)
+	}
+	if cfg.InboxKeep < 0 {
+		return fmt.Errorf("inbox notes kept for %s: give a period, for instance %s", cfg.InboxKeep, inbox.DefaultKeep)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ func (c *Closer) consumers(roles []Role) (all []amqp.ConsumerConfig) {
 		switch {
 		case role == Timer:
 			all = append(all, c.timers())
-		case role == Place && c.placer != nil:
+		case role == Place:
 			all = append(all, c.placements())
 		case role == Kinds:
 			for _, kind := range c.cfg.Kinds {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lapse-go/lapse/amqp"
+	"github.com/lapse-go/lapse/amqp/inbox"
 	"github.com/lapse-go/lapse/amqp/outbox"
 )
 
@@ -160,6 +161,10 @@ func (p *process) loop(ctx context.Context) error {
 	if p.has(Sweep) {
 		// It needs no broker, and is needed most while there is none.
 		group.Go(func() error { return p.Sweeper().Run(ctx) })
+	}
+	if p.has(Sweep) && p.db != nil {
+		pruner := inbox.Pruner{DB: p.db, Keep: p.cfg.InboxKeep, Logger: p.cfg.Logger}
+		group.Go(func() error { return pruner.Run(ctx) })
 	}
 	if p.talks() {
 		group.Go(func() error {

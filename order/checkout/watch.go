@@ -29,7 +29,10 @@ const (
 // nil, how much waits in each queue. What cannot be measured it removes from the metrics, and goes on
 // with the rest.
 func (c *Closer) watch(ctx context.Context, conn *amqp.Conn) error {
-	parts := []func(context.Context) error{c.watchPause, c.watchOverdue}
+	var parts []func(context.Context) error
+	if c.store != nil {
+		parts = append(parts, c.watchPause, c.watchOverdue)
+	}
 	if conn != nil {
 		parts = append(parts, c.depths(conn))
 	}
