@@ -20,13 +20,30 @@ import (
 
 // rush is many customers at once.
 type rush struct {
-	*shop
+	market
+	t         testing.TB
+	ledger    *ordertest.Ledger
 	customers sync.WaitGroup
 	offset    time.Duration // of the database's clock
 
 	mu     sync.Mutex
 	moved  map[string]time.Time // when an order's deadline was moved, which may take a timer more
 	paying []time.Duration      // how long each payment took
+}
+
+// market is where the customers are: a shop with Lapse's tables, or with one of its own. Paying, cancelling and
+// extending tell the ledger themselves.
+type market interface {
+	draft(id string, n int, window time.Duration) order.Draft
+	PlaceAll(ctx context.Context, drafts []order.Draft) ([]order.Placement, error)
+	pay(ctx context.Context, id, reference string) (order.Order, error)
+	cancel(ctx context.Context, id string) (order.Order, error)
+	extend(ctx context.Context, id string, to time.Time) (order.Order, error)
+	clock() time.Duration
+}
+
+func newRush(t testing.TB, m market, l *ordertest.Ledger) *rush {
+	return &rush{market: m, t: t, ledger: l, moved: make(map[string]time.Time)}
 }
 
 const (
@@ -54,7 +71,7 @@ func (r *rush) run(n int) {
 			if next%4 == 0 {
 				window = []time.Duration{1, 2, 5, 10}[next/4%4] * time.Second
 			}
-			drafts = append(drafts, draft(fmt.Sprintf("o%05d", next), next, window))
+			drafts = append(drafts, r.draft(fmt.Sprintf("o%05d", next), next, window))
 		}
 		r.customers.Go(func() { r.place(first, drafts) })
 		<-ticker.C
@@ -161,7 +178,7 @@ func TestFiveThousandOrders(t *testing.T) {
 	for _, r := range replicas {
 		r.awaitReady()
 	}
-	r := &rush{shop: s, moved: make(map[string]time.Time)}
+	r := newRush(t, s, s.ledger)
 	var begin, end time.Time
 	r.customers.Go(func() {
 		time.Sleep(placing / 2)
@@ -169,7 +186,7 @@ func TestFiveThousandOrders(t *testing.T) {
 		toBroker.Stall()
 		time.Sleep(2 * time.Second)
 		toBroker.Restore()
-		if !within(30*time.Second, func() bool { return r.backlog() < 500*time.Millisecond }) {
+		if !within(30*time.Second, func() bool { return s.backlog() < 500*time.Millisecond }) {
 			t.Error("the relay has not caught up")
 		}
 		end = r.now()
@@ -228,7 +245,7 @@ func TestServersRestart(t *testing.T) {
 	s.start(s.url, checkout.Timer, checkout.Sweep).awaitReady()
 	relay := s.start(s.url)
 	relay.awaitReady()
-	r := &rush{shop: s, moved: make(map[string]time.Time)}
+	r := newRush(t, s, s.ledger)
 	r.customers.Go(func() {
 		for _, restart := range []struct{ end, begin func() }{
 			{node.Stop, node.Start}, {mysql.Kill, mysql.Start}, {node.Kill, node.Start}, {mysql.Stop, mysql.Start},

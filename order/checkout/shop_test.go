@@ -337,6 +337,8 @@ func draft(id string, n int, window time.Duration) order.Draft {
 	}
 }
 
+func (s *shop) draft(id string, n int, window time.Duration) order.Draft { return draft(id, n, window) }
+
 // order places an order, tells the ledger, and fails the test if that fails.
 func (s *shop) order(id string, window time.Duration) order.Order {
 	s.t.Helper()

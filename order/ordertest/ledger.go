@@ -27,6 +27,7 @@ type Ledger struct {
 	strays []string
 	// redelivered are events that came again, as they may.
 	redelivered, refusals int
+	publishes             []order.EventType // nil for all
 }
 
 // account is what is known of one order.
@@ -76,6 +77,13 @@ func NewLedger(stock ...order.Stock) *Ledger {
 		l.stock[s.SKU] = s
 	}
 	return l
+}
+
+// Publishes says that the shop publishes events of these types only, and that they need have no versions.
+func (l *Ledger) Publishes(types ...order.EventType) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.publishes = types
 }
 
 // Placed notes the answer to placing the draft, which has to have an id. An error that says neither
@@ -244,7 +252,7 @@ func (l *Ledger) Judge(ctx context.Context, books Books) (*Verdict, error) {
 		v.problem(&v.Unexpected, "%s", stray)
 	}
 	for i, id := range ids {
-		l.orders[id].judge(v, id, orders[i])
+		l.orders[id].judge(v, id, orders[i], l.publishes)
 	}
 	if err := l.judgeStock(ctx, v, books, orders); err != nil {
 		return nil, err
@@ -275,7 +283,7 @@ func readAll(ctx context.Context, books Books, ids []string) ([]found, error) {
 	return orders, group.Wait()
 }
 
-func (a *account) judge(v *Verdict, id string, o found) {
+func (a *account) judge(v *Verdict, id string, o found, publishes []order.EventType) {
 	v.Attempted += count(a.attempted)
 	v.Confirmed += count(a.confirmed)
 	v.Refused += count(a.refused)
@@ -313,7 +321,11 @@ func (a *account) judge(v *Verdict, id string, o found) {
 	a.judgeTimeline(v, o)
 	a.judgeAnswers(v, o)
 	a.judgePayments(v, o)
-	a.judgeEvents(v, o)
+	if publishes != nil {
+		a.judgeEventsOf(v, o, publishes)
+	} else {
+		a.judgeEvents(v, o)
+	}
 }
 
 var closing = map[order.EventType]order.Status{
@@ -454,6 +466,34 @@ func (a *account) judgeEvents(v *Verdict, o found) {
 		} else {
 			v.problem(&v.Unexpected, "%s: event %s, %s, is not in its timeline", o.ID, e.ID, e)
 		}
+	}
+}
+
+// judgeEventsOf holds what subscribers received against the timeline where only some types are published: as
+// many events of each as there are entries.
+func (a *account) judgeEventsOf(v *Verdict, o found, types []order.EventType) {
+	came := make(map[order.EventType]int)
+	for _, e := range a.events {
+		came[e.Type]++
+		if e.Type == order.EventExpired && (e.Time.Before(e.Data.Deadline) || e.Time.Before(o.Deadline)) {
+			v.problem(&v.Early, "%s: event %s says that it was expired at %s, before %s", o.ID, e.ID, clock(e.Time), clock(o.Deadline))
+		}
+	}
+	for _, t := range types {
+		entries := 0
+		for _, e := range o.timeline {
+			entries += count(e.Type == t)
+		}
+		switch n := came[t]; {
+		case n < entries:
+			v.problem(&v.Lost, "%s: %d events %s came, and its timeline has %d", o.ID, n, t, entries)
+		case n > entries:
+			v.problem(&v.Duplicated, "%s: %d events %s came, and its timeline has %d", o.ID, n, t, entries)
+		}
+		delete(came, t)
+	}
+	for t := range came {
+		v.problem(&v.Unexpected, "%s: an event %s came, which nobody publishes", o.ID, t)
 	}
 }
 

@@ -103,9 +103,15 @@ func TestLedger(t *testing.T) {
 			f(ledger)
 		}
 		for _, body := range events {
+			if l.only != "" && !strings.Contains(string(body), `"type":"`+string(l.only)+`"`) {
+				continue
+			}
 			if l.unheard == "" || !strings.Contains(string(body), `"id":"`+l.unheard+`"`) {
 				ledger.Received(body)
 			}
+		}
+		if l.only != "" {
+			ledger.Publishes(l.only)
 		}
 		if l.told != nil {
 			l.told(ledger)
@@ -126,6 +132,10 @@ func TestLedger(t *testing.T) {
 		OK: true, Attempted: 9, Confirmed: 6, Refused: 1, Unknown: 2, Recovered: 1,
 		Paid: 2, Cancelled: 1, Expired: 4, LatePayments: 2, Events: 17, Redelivered: 1, Refusals: 1,
 	})
+
+	if v := judge(lie{only: order.EventExpired}); !v.OK || v.Events != 4 {
+		t.Errorf("of a shop that publishes expiries only:\n%s", v)
+	}
 
 	counts := func(v *ordertest.Verdict) map[string]bool {
 		return map[string]bool{
@@ -184,6 +194,16 @@ func TestLedger(t *testing.T) {
 		{"nobody placed an order that has an event", lie{told: func(l *ordertest.Ledger) {
 			l.Received(replace(event("expired.1"), "expired", "ghost"))
 		}}, "unexpected"},
+		{"one of the few events did not come", lie{only: order.EventExpired, unheard: "expired.2"}, "lost"},
+		{"one of the few events came for two", lie{only: order.EventExpired, told: func(l *ordertest.Ledger) {
+			l.Received(replace(event("expired.2"), `"id":"expired.2"`, `"id":"another"`))
+		}}, "duplicated"},
+		{"one of the few events is of another type", lie{only: order.EventExpired, told: func(l *ordertest.Ledger) {
+			l.Received(event("paid.2"))
+		}}, "unexpected"},
+		{"one of the few events is early", lie{only: order.EventExpired, id: "expired", order: func(o *order.Order) {
+			o.Deadline = o.Deadline.Add(time.Hour)
+		}}, "early"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			v := judge(test.lie)
@@ -204,6 +224,7 @@ type lie struct {
 	stock    func(*order.Stock)
 	alias    map[string]string
 	told     func(*ordertest.Ledger)
+	only     order.EventType // the shop publishes no others
 }
 
 // falsified is books that tell a lie.
