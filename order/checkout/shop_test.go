@@ -30,6 +30,14 @@ type shop struct {
 	metrics *prometheus.Registry
 	broker  *amqp.Conn
 	ledger  *ordertest.Ledger
+	keeps   keeping
+}
+
+// keeping is how a shop keeps its orders.
+type keeping struct {
+	open            func(db *gorm.DB, cfg checkout.Config) (*checkout.Checkout, error)
+	books           ordertest.Books
+	pending, events string // SQL that counts the orders that are pending, and the events that there should be
 }
 
 // place is where a shop is; what is empty is on the shared servers.
@@ -74,6 +82,10 @@ func openShop(t testing.TB, at place, cfg checkout.Config) *shop {
 	cfg.Registerer = s.metrics
 	if s.Checkout, err = checkout.New(s.db, cfg); err != nil {
 		t.Fatal(err)
+	}
+	s.keeps = keeping{
+		open: checkout.New, books: s.Checkout,
+		pending: "SELECT COUNT(*) FROM lapse_orders WHERE status = 'pending'", events: "SELECT COUNT(*) FROM lapse_timeline",
 	}
 	amqptest.Declare(t, s.broker, s.Topology())
 	stock := make([]order.Stock, len(articles))
@@ -186,7 +198,7 @@ func (s *shop) start(url string, roles ...checkout.Role) *replica {
 	})
 	cfg, metrics := s.cfg, prometheus.NewRegistry()
 	cfg.Registerer = metrics
-	c, err := checkout.New(db, cfg)
+	c, err := s.keeps.open(db, cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -309,13 +321,12 @@ func (s *shop) queued(queue string) int {
 func (s *shop) judge(patience time.Duration) *ordertest.Verdict {
 	s.t.Helper()
 	within(patience, func() bool {
-		return s.sql("SELECT COUNT(*) FROM lapse_orders WHERE status = 'pending'") == 0 &&
-			s.sql("SELECT COUNT(*) FROM lapse_outbox") == 0 &&
-			int64(s.ledger.Events()) >= s.sql("SELECT COUNT(*) FROM lapse_timeline")
+		return s.sql(s.keeps.pending) == 0 && s.sql("SELECT COUNT(*) FROM lapse_outbox") == 0 &&
+			int64(s.ledger.Events()) >= s.sql(s.keeps.events)
 	})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), time.Minute)
 	defer cancel()
-	v, err := s.ledger.Judge(ctx, s.Checkout)
+	v, err := s.ledger.Judge(ctx, s.keeps.books)
 	if err != nil {
 		s.t.Fatal(err)
 	}

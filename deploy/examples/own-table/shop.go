@@ -59,9 +59,9 @@ func Open(t testing.TB, db *gorm.DB, name string) *Shop {
 
 func (s *Shop) numeric() bool { return s.Mapping.Table != "shop_order" }
 
-// bind is an id as it is compared with the column: a text and a large number would be compared as floating-point
+// Bind is an id as it is compared with the column: a text and a large number would be compared as floating-point
 // numbers, to which two that are near each other are one.
-func (s *Shop) bind(id string) any {
+func (s *Shop) Bind(id string) any {
 	if s.numeric() {
 		if n, err := strconv.ParseUint(id, 10, 64); err == nil {
 			return n
@@ -132,7 +132,7 @@ func (s *Shop) Insert(tx *gorm.DB, orders ...Order) error {
 	var args []any
 	pieces := make(map[string]int)
 	for _, o := range orders {
-		args = append(args, s.bind(o.ID), s.status(o.Status), o.Due.Microseconds())
+		args = append(args, s.Bind(o.ID), s.status(o.Status), o.Due.Microseconds())
 	}
 	row := "(?, ?, " + s.deadline() + ")"
 	insert := fmt.Sprintf("INSERT INTO %s (%s, %s, %s) VALUES %s", s.Mapping.Table, s.Mapping.ID, s.Mapping.Status, s.Mapping.Deadline,
@@ -143,7 +143,7 @@ func (s *Shop) Insert(tx *gorm.DB, orders ...Order) error {
 	args = nil
 	for _, o := range orders {
 		for sku, quantity := range o.Lines {
-			args = append(args, s.bind(o.ID), sku, quantity)
+			args = append(args, s.Bind(o.ID), sku, quantity)
 			pieces[sku] += quantity
 		}
 	}
@@ -170,19 +170,42 @@ func (s *Shop) move(tx *gorm.DB, pieces map[string]int, from, to string) error {
 // Place places an order as a checkout does, in any language: the order, its lines, the stock and the timer, in one
 // transaction.
 func (s *Shop) Place(ctx context.Context, o Order) error {
-	return database.Transact(ctx, s.DB, func(tx *gorm.DB) error {
-		o.Status = order.Pending
-		if err := s.Insert(tx, o); err != nil {
-			return err
-		}
-		return s.SetTimer(tx, o.ID, o.Due)
-	})
+	return database.Transact(ctx, s.DB, func(tx *gorm.DB) error { return s.PlaceIn(tx, o) })
 }
 
-// SetTimer has the order's timer set, in the transaction that places it. The window is how long the customer has.
+// PlaceIn does so in a transaction that does more.
+func (s *Shop) PlaceIn(tx *gorm.DB, o Order) error {
+	o.Status = order.Pending
+	if err := s.Insert(tx, o); err != nil {
+		return err
+	}
+	return s.SetTimer(tx, o.ID, o.Due)
+}
+
+// ExtendIn moves the deadline of an order that is still to be paid, by so much. The timer that is under way finds a
+// later one by itself; for an earlier one it comes too late, so that takes another.
+func (s *Shop) ExtendIn(tx *gorm.DB, id string, by time.Duration) (extended bool, err error) {
+	later := s.Mapping.Deadline + " + INTERVAL ? MICROSECOND"
+	if s.Mapping.DeadlineIn == orderdb.Milliseconds {
+		later = s.Mapping.Deadline + " + ? DIV 1000"
+	}
+	updated := tx.Exec(fmt.Sprintf("UPDATE %s SET %s = %s WHERE %s = ? AND %s = ?", s.Mapping.Table, s.Mapping.Deadline, later,
+		s.Mapping.ID, s.Mapping.Status), by.Microseconds(), s.Bind(id), s.Mapping.Pending)
+	if updated.Error != nil || updated.RowsAffected == 0 || by > 0 {
+		return updated.RowsAffected > 0, updated.Error
+	}
+	return true, s.SetTimer(tx, id, 0)
+}
+
+// SetTimer has the order's timer set, in the transaction that places it. The window is how long the customer has, or
+// zero for an order that had its time before.
 func (s *Shop) SetTimer(tx *gorm.DB, id string, window time.Duration) error {
+	var seconds any
+	if window > 0 {
+		seconds = window.Seconds()
+	}
 	return tx.Exec(fmt.Sprintf("CALL lapse_timer('order.payment_timeout', ?, (SELECT %s FROM %s WHERE %s = ?), ?)",
-		s.inUTC(), s.Mapping.Table, s.Mapping.ID), id, s.bind(id), window.Seconds()).Error
+		s.inUTC(), s.Mapping.Table, s.Mapping.ID), id, s.Bind(id), seconds).Error
 }
 
 // Pay pays an order, and reports whether it was still to be paid.
@@ -200,11 +223,11 @@ func (s *Shop) Cancel(ctx context.Context, id string) (cancelled bool, err error
 func (s *Shop) change(ctx context.Context, id string, to order.Status, count string) (changed bool, err error) {
 	err = database.Transact(ctx, s.DB, func(tx *gorm.DB) error {
 		updated := tx.Exec(fmt.Sprintf("UPDATE %s SET %s = ? WHERE %s = ? AND %[2]s = ?", s.Mapping.Table, s.Mapping.Status, s.Mapping.ID),
-			s.status(to), s.bind(id), s.Mapping.Pending)
+			s.status(to), s.Bind(id), s.Mapping.Pending)
 		if changed = updated.RowsAffected == 1; updated.Error != nil || !changed {
 			return updated.Error
 		}
-		if err := tx.Exec("INSERT INTO order_history (order_id, event, at) VALUES (?, ?, UTC_TIMESTAMP(6))", s.bind(id), string(to)).Error; err != nil {
+		if err := tx.Exec("INSERT INTO order_history (order_id, event, at) VALUES (?, ?, UTC_TIMESTAMP(6))", s.Bind(id), string(to)).Error; err != nil {
 			return err
 		}
 		pieces := make(map[string]int)
@@ -212,7 +235,7 @@ func (s *Shop) change(ctx context.Context, id string, to order.Status, count str
 			SKU      string
 			Quantity int
 		}
-		if err := tx.Raw("SELECT sku, quantity FROM order_lines WHERE order_id = ?", s.bind(id)).Scan(&lines).Error; err != nil || len(lines) == 0 {
+		if err := tx.Raw("SELECT sku, quantity FROM order_lines WHERE order_id = ?", s.Bind(id)).Scan(&lines).Error; err != nil || len(lines) == 0 {
 			return err
 		}
 		for _, line := range lines {
