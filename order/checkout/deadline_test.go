@@ -9,11 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"gorm.io/gorm"
 
 	"github.com/lapse-go/lapse/amqp"
+	"github.com/lapse-go/lapse/amqp/amqptest"
+	"github.com/lapse-go/lapse/amqp/database"
 	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/checkout"
 	"github.com/lapse-go/lapse/order/orderamqp"
@@ -188,16 +191,23 @@ func TestTwoReplicasGetEveryTimerTwice(t *testing.T) {
 	}
 }
 
-// As in github.com/mollie/WooCommerce/issues/1252: a payment long after expiry, which the provider sends
-// twice.
+// As in github.com/mollie/WooCommerce/issues/1252: a payment two hours after expiry, by the database's clock, which
+// the provider sends twice.
 func TestLatePayment(t *testing.T) {
 	s := newShop(t, place{}, checkout.Config{})
 	s.start(s.url).awaitReady()
 	s.order("o", 250*time.Millisecond)
 	await(t, 10*time.Second, "the order is expired", func() bool { return s.get("o").Status == order.Expired })
 	before := s.get("o")
+	stock, err := s.Stock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := s.twoHoursLater()
 	for range 2 {
-		if o, err := s.pay(t.Context(), "o", "pay-1"); !errors.Is(err, order.ErrLatePayment) || o.Status != order.Expired {
+		o, err := later.Pay(t.Context(), "o", order.Payment{Reference: "pay-1"})
+		s.ledger.Paid("o", "pay-1", o, err)
+		if !errors.Is(err, order.ErrLatePayment) || o.Status != order.Expired {
 			t.Errorf("the payment was answered %s, %v", o.Status, err)
 		}
 	}
@@ -206,10 +216,40 @@ func TestLatePayment(t *testing.T) {
 		t.Errorf("%d late payments, %d events", v.LatePayments, v.Events)
 	}
 	after := s.get("o")
+	if late := after.Payments[0].At.Sub(before.ClosedAt); late < 2*time.Hour-time.Minute || late > 3*time.Hour {
+		t.Errorf("the payment came %s after expiry", late)
+	}
+	if now, err := s.Stock(t.Context()); err != nil || !slices.Equal(now, stock) {
+		t.Errorf("the stock changed: %v", err)
+	}
 	after.Version, after.Payments = before.Version, before.Payments
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("the order changed (-before +after):\n%s", diff)
 	}
+}
+
+// twoHoursLater is the shop in sessions whose clock is two hours ahead.
+func (s *shop) twoHoursLater() *checkout.Checkout {
+	s.t.Helper()
+	config, err := mysql.ParseDSN(amqptest.DSN(s.t, s.db))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	config.Params = map[string]string{"timestamp": fmt.Sprint(time.Now().Add(s.clock() + 2*time.Hour).Unix())}
+	db, err := database.Open(config.FormatDSN(), database.Options{MaxOpen: 1})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		if pool, err := db.DB(); err == nil {
+			pool.Close()
+		}
+	})
+	c, err := checkout.New(db, checkout.Config{Namespace: s.cfg.Namespace})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
 }
 
 func TestPause(t *testing.T) {

@@ -1,6 +1,7 @@
 package checkout_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -8,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
 	"gorm.io/gorm"
 
+	"github.com/lapse-go/lapse/amqp"
 	"github.com/lapse-go/lapse/amqp/amqptest"
 	"github.com/lapse-go/lapse/amqp/database"
 	owntable "github.com/lapse-go/lapse/deploy/examples/own-table"
@@ -224,6 +227,47 @@ func (o *ownShop) Timeline(ctx context.Context, id string) (entries []order.Entr
 func (o *ownShop) Stock(ctx context.Context, _ ...string) (stock []order.Stock, err error) {
 	err = o.DB.WithContext(ctx).Raw("SELECT sku, available, reserved, sold FROM stock ORDER BY sku").Scan(&stock).Error
 	return stock, err
+}
+
+// A checkout in another language publishes timers before its transactions, as in
+// github.com/iflytek/skillhub/issues/612: one commits seconds after the deadline, and one is rolled back.
+func TestTheTimerOvertakesTheOrder(t *testing.T) {
+	s := openOwnShop(t, "order-number")
+	s.cfg.SweepEvery = noSweep
+	s.cfg.Retry = amqp.RetryPolicy{Tries: 4, Initial: time.Second, Jitter: amqp.NoJitter}
+	r := s.start(s.url, checkout.Timer, checkout.Relay)
+	r.awaitReady()
+	expired := s.tap("order.expired")
+	for _, id := range []string{"slow", "rolled-back"} {
+		deadline := time.Now().Add(s.clock() + time.Second).UTC().Format(time.RFC3339Nano)
+		s.publishTo(s.Topology().Due(), "order.payment_timeout", amqp091.Publishing{
+			ContentType: "application/json", DeliveryMode: amqp091.Persistent,
+			Body: fmt.Appendf(nil, `{"order_id": %q, "deadline": %q}`, id, deadline),
+		})
+	}
+	await(t, 10*time.Second, "both were tried again", func() bool { return r.metric("lapse_messages_total", "outcome", "retried") >= 2 })
+	for id, end := range map[string]func(*gorm.DB) *gorm.DB{"slow": (*gorm.DB).Commit, "rolled-back": (*gorm.DB).Rollback} {
+		tx := s.DB.Begin()
+		if err := s.Insert(tx, owntable.Order{ID: id, Status: order.Pending}); err != nil {
+			t.Fatal(err)
+		}
+		if err := end(tx).Error; err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case body := <-expired:
+		if !bytes.Contains(body, []byte(`"subject":"slow"`)) {
+			t.Errorf("another order expired: %s", body)
+		}
+	case <-time.After(15 * time.Second):
+		t.Error("the order did not expire")
+	}
+	letter := s.letters(1)[0]
+	reason := fmt.Sprint(letter.Headers[amqp.HeaderReason], " ", letter.Headers[amqp.HeaderError])
+	if !bytes.Contains(letter.Body, []byte(`"rolled-back"`)) || !strings.HasPrefix(reason, "out-of-tries order rolled-back: no such order") {
+		t.Errorf("%s is a dead letter: %s", letter.Body, reason)
+	}
 }
 
 // TestOwnTables is [TestFiveThousandOrders] over the tables of three shops, each with two replicas with all that

@@ -23,6 +23,11 @@ import (
 // publish sends messages to the due exchange as a program in any language may, and waits for the confirms.
 func (s *shop) publish(messages ...amqp091.Publishing) {
 	s.t.Helper()
+	s.publishTo(s.Topology().Due(), "order.place", messages...)
+}
+
+func (s *shop) publishTo(exchange, key string, messages ...amqp091.Publishing) {
+	s.t.Helper()
 	channel, err := s.broker.Channel(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
@@ -33,7 +38,7 @@ func (s *shop) publish(messages ...amqp091.Publishing) {
 	}
 	confirms := make([]*amqp091.DeferredConfirmation, len(messages))
 	for i, m := range messages {
-		confirms[i], err = channel.PublishWithDeferredConfirm(s.Topology().Due(), "order.place", true, false, m)
+		confirms[i], err = channel.PublishWithDeferredConfirm(exchange, key, true, false, m)
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
@@ -31,6 +32,7 @@ type shop struct {
 	broker  *amqp.Conn
 	ledger  *ordertest.Ledger
 	keeps   keeping
+	login   string // of replicas, whose password is the same; that of the shop when empty
 }
 
 // keeping is how a shop keeps its orders.
@@ -187,7 +189,14 @@ type replica struct {
 // start has a new replica serve roles on the broker at url. It ends with the test.
 func (s *shop) start(url string, roles ...checkout.Role) *replica {
 	s.t.Helper()
-	db, err := database.Open(amqptest.DSN(s.t, s.db), database.Options{Logger: s.cfg.Logger})
+	config, err := mysql.ParseDSN(amqptest.DSN(s.t, s.db))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if s.login != "" {
+		config.User, config.Passwd = s.login, s.login
+	}
+	db, err := database.Open(config.FormatDSN(), database.Options{Logger: s.cfg.Logger})
 	if err != nil {
 		s.t.Fatal(err)
 	}
