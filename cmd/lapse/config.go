@@ -51,10 +51,13 @@ func (c *config) validate() error {
 	if err != nil {
 		return err
 	}
-	if err := cfg.Topology().Validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	if _, err := c.brokerFlags.config("", nil); err != nil {
+		return err
+	}
+	if _, err := c.mapping(); err != nil {
 		return err
 	}
 	_, err = c.dsn()

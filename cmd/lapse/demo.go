@@ -50,7 +50,7 @@ func (d *demo) Run(ctx context.Context, to console) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, drop()) }()
-	shop, err := checkout.New(db, checkout.Config{
+	orders, err := tableFlag{}.keep(db, checkout.Config{
 		Namespace: "lapse-demo-" + name,
 		Retry:     amqp.RetryPolicy{Tries: 3},
 		Logger:    logger,
@@ -58,6 +58,7 @@ func (d *demo) Run(ctx context.Context, to console) (err error) {
 	if err != nil {
 		return err
 	}
+	shop := orders.shop
 	broker, err := d.connect(ctx)
 	if err != nil {
 		return err
@@ -73,7 +74,7 @@ func (d *demo) Run(ctx context.Context, to console) (err error) {
 	}
 
 	fmt.Fprintf(to.Err, "Placing %d orders with 3 to 8 seconds to pay; %s/%s.\n", demoOrders, shop.Topology().Namespace, "lapse_demo_"+name)
-	api, client, err := serveLocally(shop, logger)
+	api, client, err := serveLocally(orders, logger)
 	if err != nil {
 		return err
 	}
@@ -101,8 +102,8 @@ func (d *demo) Run(ctx context.Context, to console) (err error) {
 }
 
 // serveLocally makes a server of the API on a port of its own, and a client of it.
-func serveLocally(shop *checkout.Checkout, logger *slog.Logger) (server, *web.Client, error) {
-	handler, err := web.New(apiConfig(shop, logger))
+func serveLocally(orders kept, logger *slog.Logger) (server, *web.Client, error) {
+	handler, err := web.New(apiConfig(orders, logger))
 	if err != nil {
 		return server{}, nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 type diagnose struct {
 	databaseFlags
+	tableFlag
 	brokerFlags
 	topologyFlags
 	managementFlag
@@ -36,7 +37,11 @@ func (d *diagnose) Run(ctx context.Context, to console) error {
 	if err != nil {
 		return err
 	}
-	findings := doctor.Run(ctx, doctor.Config{Broker: broker, Management: management, DSN: dsn, Topology: wanted})
+	own, err := d.mapping()
+	if err != nil {
+		return err
+	}
+	findings := doctor.Run(ctx, doctor.Config{Broker: broker, Management: management, DSN: dsn, Topology: wanted, Table: own})
 	var rows []table.Row
 	for _, f := range findings {
 		rows = append(rows, table.Row{f.Check, f.State, f.Saw, f.Cure})

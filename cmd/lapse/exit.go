@@ -49,7 +49,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitPartly
 	case errors.Is(err, errUsage), errors.Is(err, order.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, errConfig), errors.Is(err, migrations.ErrPending), errors.As(err, &mismatch), isMySQL(err, noSuchDatabase, noSuchTable),
+	case errors.Is(err, errConfig), errors.Is(err, migrations.ErrPending), errors.As(err, &mismatch), isMisfit(err), isMySQL(err, noSuchDatabase, noSuchTable),
 		isAMQP(err, amqp091.NotAllowed): // no such vhost
 		return exitConfig
 	case database.IsRefused(err), isMySQL(err, noGrant), isAMQP(err, amqp091.AccessRefused), errors.Is(err, amqp.ErrManagementRefused):

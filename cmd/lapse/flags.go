@@ -25,6 +25,7 @@ type topologyFlags struct {
 	namespaceFlag
 	QueueType amqp.QueueType `default:"quorum" enum:"quorum,classic" help:"quorum, or classic with its weaker promise."`
 	Rungs     ladder         `default:"${rungs}" help:"Delays for which there is a queue each."`
+	Kinds     []string       `help:"Further kinds of messages, which the shop's own programs handle, separated by commas: their queues are made and looked at."`
 }
 
 // windowFlag is for those that place orders.
@@ -43,6 +44,7 @@ type workFlags struct {
 	Batch        int      `default:"200" help:"Most messages in a batch."`
 	SweepEvery   duration `default:"1m" help:"How often overdue orders are looked for."`
 	Hold         duration `default:"10m" help:"How long messages are held through an outage: well below the broker's consumer_timeout."`
+	InboxKeep    duration `default:"720h" help:"How long the inbox knows a message that was handled: longer than it may come again."`
 	Shutdown     duration `default:"10s" help:"How long to finish what is in hand on SIGTERM. The API has the first half of it, the loops the second."`
 }
 
@@ -64,7 +66,11 @@ type byFlags struct {
 func (f byFlags) by() order.By { return order.By{Who: f.Who, Why: f.Why} }
 
 func (f topologyFlags) checkout() checkout.Config {
-	return checkout.Config{Namespace: f.Namespace, QueueType: f.QueueType, Ladder: amqp.Ladder(f.Rungs)}
+	cfg := checkout.Config{Namespace: f.Namespace, QueueType: f.QueueType, Ladder: amqp.Ladder(f.Rungs)}
+	for _, kind := range f.Kinds {
+		cfg.Kinds = append(cfg.Kinds, checkout.Kind{Name: kind})
+	}
+	return cfg
 }
 
 func (f windowFlag) validate() error {
@@ -83,6 +89,7 @@ func (f workFlags) validate() error {
 		within("sweep-every", f.SweepEvery, time.Millisecond, 24*time.Hour, "1m"),
 		f.grace.validate(),
 		within("hold", f.Hold, time.Second, 24*time.Hour, "10m"),
+		within("inbox-keep", f.InboxKeep, time.Minute, amqp.MaxDelay, "720h"),
 		within("shutdown", f.Shutdown, time.Millisecond, time.Hour, "10s"),
 	)
 }
@@ -92,6 +99,7 @@ func (f workFlags) apply(cfg checkout.Config, logger *slog.Logger) checkout.Conf
 	cfg.Retry = amqp.RetryPolicy{Tries: f.Tries, Initial: f.RetryDelay.time(), Max: f.RetryMax.time()}
 	cfg.Workers, cfg.PlaceWorkers, cfg.Batch = f.Workers, f.PlaceWorkers, f.Batch
 	cfg.SweepEvery, cfg.SweepGrace = f.SweepEvery.time(), f.SweepGrace.time()
+	cfg.InboxKeep = f.InboxKeep.time()
 	cfg.Hold, cfg.Shutdown = f.Hold.time(), f.Shutdown.time()
 	cfg.Logger = logger
 	return cfg

@@ -58,11 +58,11 @@ func (s server) close() {
 }
 
 // api is the server of the HTTP API, if that is one of the roles.
-func (f apiFlags) api(does roles, shop *checkout.Checkout, shutdown time.Duration, registry prometheus.Registerer, logger *slog.Logger) (server, error) {
+func (f apiFlags) api(does roles, orders kept, shutdown time.Duration, registry prometheus.Registerer, logger *slog.Logger) (server, error) {
 	if !slices.Contains(does, checkout.API) {
 		return server{}, nil
 	}
-	cfg := apiConfig(shop, logger)
+	cfg := apiConfig(orders, logger)
 	cfg.Registerer = registry
 	address := f.Listen
 	if f.TokensFile != "" {
@@ -103,10 +103,12 @@ func (f apiFlags) api(does roles, shop *checkout.Checkout, shutdown time.Duratio
 }
 
 // apiConfig lets everybody in, on loopback.
-func apiConfig(shop *checkout.Checkout, logger *slog.Logger) web.Config {
-	return web.Config{
-		Orders: shop.Service, Submit: shop.Submit, Sweep: shop.Sweeper().Once, Check: shop.Check, Version: version, Logger: logger,
+func apiConfig(orders kept, logger *slog.Logger) web.Config {
+	cfg := web.Config{Pauses: orders.Switch, Sweep: orders.Sweeper().Once, Check: orders.Check, Version: version, Logger: logger}
+	if orders.shop != nil {
+		cfg.Orders, cfg.Submit = orders.shop.Service, orders.shop.Submit
 	}
+	return cfg
 }
 
 func readTokens(file string) (*web.Tokens, error) {
@@ -123,7 +125,7 @@ func readTokens(file string) (*web.Tokens, error) {
 }
 
 // ops is the server of what monitoring asks for.
-func (f opsFlags) ops(shop *checkout.Checkout, registry *prometheus.Registry, logger *slog.Logger) (server, error) {
+func (f opsFlags) ops(orders *checkout.Closer, registry *prometheus.Registry, logger *slog.Logger) (server, error) {
 	if f.MetricsListen == "" {
 		return server{}, nil
 	}
@@ -132,7 +134,7 @@ func (f opsFlags) ops(shop *checkout.Checkout, registry *prometheus.Registry, lo
 		return server{}, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", web.Health(shop.Check))
+	mux.Handle("/", web.Health(orders.Check))
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
 	return server{l, mux, time.Second, logger}, nil
 }

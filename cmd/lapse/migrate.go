@@ -17,10 +17,15 @@ type migrate struct {
 
 type migrateUp struct {
 	databaseFlags
+	tableFlag
 }
 
 func (m *migrateUp) Run(ctx context.Context, to console) error {
-	if err := m.migrate(ctx); err != nil {
+	sets, err := m.sets()
+	if err != nil {
+		return err
+	}
+	if err := m.migrate(ctx, sets...); err != nil {
 		return err
 	}
 	fmt.Fprintln(to.Err, "The tables are up to date.")
@@ -29,6 +34,7 @@ func (m *migrateUp) Run(ctx context.Context, to console) error {
 
 type migrateStatus struct {
 	databaseFlags
+	tableFlag
 	outputFlag
 }
 
@@ -40,6 +46,10 @@ type migration struct {
 }
 
 func (m *migrateStatus) Run(ctx context.Context, to console) error {
+	sets, err := m.sets()
+	if err != nil {
+		return err
+	}
 	db, closing, err := m.open(database.Options{})
 	if err != nil {
 		return err
@@ -49,7 +59,7 @@ func (m *migrateStatus) Run(ctx context.Context, to console) error {
 	if err != nil {
 		return err
 	}
-	all, err := migrations.Status(ctx, pool)
+	all, err := migrations.Status(ctx, pool, sets...)
 	if err != nil {
 		return err
 	}

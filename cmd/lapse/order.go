@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/checkout"
+	"github.com/lapse-go/lapse/order/orderdb"
 	"github.com/lapse-go/lapse/order/web"
 )
 
@@ -29,7 +30,11 @@ type orderShow struct {
 }
 
 func (c *orderShow) Run(ctx context.Context, to console) error {
-	return c.with(func(shop *checkout.Checkout) error {
+	return c.wherever(checkout.Config{}, func(k kept) error {
+		if k.table != nil {
+			return c.showHead(ctx, to, k.table)
+		}
+		shop := k.shop
 		o, err := shop.Get(ctx, c.ID)
 		if err != nil {
 			return err
@@ -50,6 +55,25 @@ func (c *orderShow) Run(ctx context.Context, to console) error {
 		}
 		return c.print(to, nil, table.Row{"when", "what", "who", "why", "detail"}, rows...)
 	})
+}
+
+// head is what Lapse knows of an order in the shop's own table, as it is printed.
+type head struct {
+	ID       string    `json:"id"`
+	Status   string    `json:"status"`
+	Deadline time.Time `json:"deadline"`
+}
+
+func (c *orderShow) showHead(ctx context.Context, to console, t *orderdb.Table) error {
+	found, err := t.Find(ctx, []string{c.ID})
+	if err != nil {
+		return err
+	}
+	o, ok := found[c.ID]
+	if !ok {
+		return fmt.Errorf("%w: %.80q", order.ErrNotFound, c.ID)
+	}
+	return c.print(to, head{o.ID, string(o.Status), o.Deadline}, table.Row{"order", "status", "deadline"}, table.Row{o.ID, o.Status, instant(o.Deadline)})
 }
 
 // printOrder prints an order as it is now.

@@ -15,11 +15,11 @@ type pause struct {
 }
 
 func (p *pause) Run(ctx context.Context, to console) error {
-	return p.with(func(shop *checkout.Checkout) error {
-		if err := shop.Pause(ctx, p.by()); err != nil {
+	return p.wherever(checkout.Config{}, func(k kept) error {
+		if err := k.Pause(ctx, p.by()); err != nil {
 			return err
 		}
-		return p.printState(ctx, to, shop)
+		return p.printState(ctx, to, k)
 	})
 }
 
@@ -29,16 +29,16 @@ type resume struct {
 }
 
 func (r *resume) Run(ctx context.Context, to console) error {
-	return r.with(func(shop *checkout.Checkout) error {
-		if err := shop.Resume(ctx, r.by()); err != nil {
+	return r.wherever(checkout.Config{}, func(k kept) error {
+		if err := k.Resume(ctx, r.by()); err != nil {
 			return err
 		}
-		return r.printState(ctx, to, shop)
+		return r.printState(ctx, to, k)
 	})
 }
 
-func (f shopFlags) printState(ctx context.Context, to console, shop *checkout.Checkout) error {
-	state, err := shop.Paused(ctx)
+func (f shopFlags) printState(ctx context.Context, to console, k kept) error {
+	state, err := k.Paused(ctx)
 	if err != nil {
 		return err
 	}

@@ -20,11 +20,13 @@ import (
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"lapse": main}) }
 
 // TestScripts runs the program as people do. Each script has a database with all tables, a namespace on
-// the broker, and one more command:
+// the broker, and two more commands:
 //
 //	exits CODE COMMAND...    runs the command, which has to exit with that code
 //
-// $NO_TABLES is the DSN of a database that does not exist, but may be made.
+//	sql STATEMENT            runs one on its database, or those of a file
+//
+// $NO_TABLES is the DSN of a database that does not exist, but may be made, and $EXAMPLES is deploy/examples.
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(scripts) == 0 {
@@ -39,7 +41,8 @@ func TestScripts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // mostly they wait
 			db := amqptest.Database(t)
-			topology := checkout.Config{Namespace: amqptest.Namespace(), Ladder: ladder}.Topology()
+			cfg := checkout.Config{Namespace: amqptest.Namespace(), Ladder: ladder, Kinds: []checkout.Kind{{Name: "order.pickup_reminder"}}}
+			topology := cfg.Topology()
 			conn := amqptest.Conn(t)
 			t.Cleanup(func() {
 				if err := topology.Delete(context.Background(), conn); err != nil {
@@ -64,9 +67,21 @@ func TestScripts(t *testing.T) {
 					env.Setenv("NO_TABLES", strings.Replace(amqptest.DSN(t, db), "/"+own, "/"+other, 1))
 					env.Setenv("LAPSE_NAMESPACE", topology.Namespace)
 					env.Setenv("LAPSE_WHO", "tester")
-					return nil
+					examples, err := filepath.Abs("../../deploy/examples")
+					env.Setenv("EXAMPLES", examples)
+					return err
 				},
-				Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+				Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "sql": func(ts *testscript.TestScript, _ bool, args []string) {
+					text := args[0]
+					if strings.HasSuffix(text, ".sql") {
+						text = ts.ReadFile(text)
+					}
+					for statement := range strings.SplitSeq(text, ";\n") {
+						if strings.TrimSpace(statement) != "" {
+							ts.Check(db.Exec(statement).Error)
+						}
+					}
+				}},
 			})
 		})
 	}

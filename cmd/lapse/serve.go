@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 
@@ -20,6 +19,7 @@ type serve struct {
 
 type serveFlags struct {
 	databaseFlags
+	tableFlag
 	brokerFlags
 	topologyFlags
 	windowFlag
@@ -57,16 +57,22 @@ func (s *serve) Run(ctx context.Context, parsed *kong.Context, to console) error
 	if pool, err := db.DB(); err == nil {
 		registry.MustRegister(collectors.NewDBStatsCollector(pool, "lapse"))
 	}
-	shop, err := checkout.New(db, cfg)
+	orders, err := s.keep(db, cfg)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return err
 	}
-	api, err := s.api(s.Role, shop, cfg.Shutdown, registry, logger)
+	if s.Role, err = orders.roles(s.Role); err != nil {
+		return err
+	}
+	if orders.table != nil {
+		logger.Info("the orders are in the shop's own table", "described_in", s.Table)
+	}
+	api, err := s.api(s.Role, orders, cfg.Shutdown, registry, logger)
 	if err != nil {
 		return err
 	}
 	defer api.close()
-	ops, err := s.ops(shop, registry, logger)
+	ops, err := s.ops(orders.Closer, registry, logger)
 	if err != nil {
 		return err
 	}
@@ -78,7 +84,7 @@ func (s *serve) Run(ctx context.Context, parsed *kong.Context, to console) error
 	drained, drain := context.WithCancel(context.WithoutCancel(ctx))
 	finished, finish := context.WithCancel(context.WithoutCancel(ctx))
 	group.Go(func() error { defer drain(); return api.run(ctx) })
-	group.Go(func() error { defer finish(); return shop.Serve(drained, broker, s.Role...) })
+	group.Go(func() error { defer finish(); return orders.Serve(drained, broker, s.Role...) })
 	group.Go(func() error { return ops.run(finished) })
 	return group.Wait()
 }

@@ -75,8 +75,8 @@ func (f databaseFlags) open(opts database.Options) (db *gorm.DB, closing func(),
 	return db, func() { pool.Close() }, nil
 }
 
-// migrate creates the database and its tables where they are missing.
-func (f databaseFlags) migrate(ctx context.Context) error {
+// migrate creates the database and the tables of the sets, all if none are named, where they are missing.
+func (f databaseFlags) migrate(ctx context.Context, sets ...migrations.Set) error {
 	dsn, err := f.dsn()
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (f databaseFlags) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return migrations.Up(ctx, pool)
+	return migrations.Up(ctx, pool, sets...)
 }
 
 func (f brokerFlags) config(name string, logger *slog.Logger) (amqp.Config, error) {

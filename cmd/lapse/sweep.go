@@ -24,8 +24,8 @@ func (s *sweepRun) Run(ctx context.Context, to console) error {
 	if err := s.grace.validate(); err != nil {
 		return err
 	}
-	return s.configured(checkout.Config{SweepGrace: s.SweepGrace.time()}, func(shop *checkout.Checkout) error {
-		sum, err := shop.Sweeper().Once(ctx)
+	return s.wherever(checkout.Config{SweepGrace: s.SweepGrace.time()}, func(k kept) error {
+		sum, err := k.Sweeper().Once(ctx)
 		if err != nil {
 			return err
 		}

@@ -35,11 +35,11 @@ func (f managementFlag) management() (*amqp.Management, error) {
 
 // wanted is the topology of the service.
 func (f topologyFlags) wanted() (amqp.Topology, error) {
-	t := f.checkout().Topology()
-	if err := t.Validate(); err != nil {
-		return t, fmt.Errorf("%w: %w", errUsage, err)
+	cfg := f.checkout()
+	if err := cfg.Validate(); err != nil {
+		return amqp.Topology{}, fmt.Errorf("%w: %w", errUsage, err)
 	}
-	return t, nil
+	return cfg.Topology(), nil
 }
 
 // topologyTarget is a topology and where it belongs.

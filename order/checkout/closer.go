@@ -62,7 +62,7 @@ func NewForTable(db *gorm.DB, m orderdb.Mapping, cfg Config) (*Closer, *orderdb.
 }
 
 func (c *Closer) init(store order.Store, cfg Config) error {
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return err
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
@@ -89,8 +89,6 @@ func (c *Closer) cannot(r Role) error {
 		return errors.New("there is no database with an outbox")
 	case r == Place && c.placer == nil:
 		return errors.New("the orders are kept by the shop itself, which places them itself")
-	case r == API && c.placer == nil:
-		return errors.New("the orders are kept by the shop itself, so none can be submitted")
 	case !slices.Contains(Roles, r):
 		return fmt.Errorf("there is none but %v", Roles)
 	}

@@ -69,7 +69,8 @@ func (cfg Config) Topology() amqp.Topology {
 	return t
 }
 
-func (cfg Config) validate() error {
+// Validate says what is wrong with the names and periods, or nil.
+func (cfg Config) Validate() error {
 	for _, kind := range cfg.Kinds {
 		if kind.Name == orderamqp.KindPaymentTimeout || kind.Name == orderamqp.KindPlace {
 			return fmt.Errorf("kind %q is Lapse's own: give yours another name", kind.Name)

@@ -137,7 +137,7 @@ func TestRolesThatCannotBe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, role := range []checkout.Role{checkout.Relay, checkout.Timer, checkout.Sweep, checkout.Place, checkout.API, "nonsense"} {
+	for _, role := range []checkout.Role{checkout.Relay, checkout.Timer, checkout.Sweep, checkout.Place, "nonsense"} {
 		err := subscriber.Serve(t.Context(), amqp.Config{URIs: []string{"amqp://127.0.0.1:1/"}}, role)
 		if err == nil || !strings.Contains(err.Error(), "role "+string(role)) {
 			t.Errorf("%s: %v", role, err)

@@ -51,7 +51,7 @@ func (c *Closer) checkTables(ctx context.Context) error {
 }
 
 func (p *process) ready() error {
-	if p.has(API) {
+	if p.submits() {
 		err := p.intake.ready()
 		if errors.Is(err, errNoIntake) {
 			err = p.intakeClosed()

@@ -74,6 +74,10 @@ type process struct {
 
 func (p *process) has(r Role) bool { return slices.Contains(p.roles, r) }
 
+// submits is whether orders can be submitted. For orders that the shop keeps itself there is no such thing, and the
+// role [API] nothing to do.
+func (p *process) submits() bool { return p.has(API) && p.placer != nil }
+
 // talks is whether the broker is needed, and loops whether there is more to do than to submit.
 func (p *process) talks() bool {
 	return slices.ContainsFunc(p.roles, func(r Role) bool { return r != Sweep })
@@ -142,7 +146,7 @@ func (p *process) declare(ctx context.Context) error {
 		case <-time.After(pause.NextBackOff()):
 		}
 	}
-	if p.has(API) {
+	if p.submits() {
 		p.intake.open(p.submitter)
 		p.cfg.Logger.Info("orders can be submitted", "namespace", p.topology.Namespace)
 	}

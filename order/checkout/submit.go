@@ -53,7 +53,7 @@ var errNoIntake = errors.New("this process does not serve the role api")
 // intakeClosed is why nothing can be submitted while the intake is not open.
 func (c *Closer) intakeClosed() error {
 	p := c.process.Load()
-	if p == nil || !p.has(API) {
+	if p == nil || !p.submits() {
 		return errNoIntake
 	}
 	if err := p.publishing.Ready(); err != nil {

@@ -28,7 +28,7 @@ type databaseSide struct {
 }
 
 // examine returns why checks without a finding were not made.
-func (d *databaseSide) examine(ctx context.Context, dsn string) (why string) {
+func (d *databaseSide) examine(ctx context.Context, dsn string, own *orderdb.Mapping) (why string) {
 	const notValid = "the DSN is not valid"
 	db, err := database.Open(dsn, database.Options{MaxOpen: 2, ReadTimeout: answerTimeout, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -51,7 +51,8 @@ func (d *databaseSide) examine(ctx context.Context, dsn string) (why string) {
 	d.version(version)
 	d.timeZone(ctx, pool)
 	d.readClock(ctx, pool)
-	if d.migrations(ctx, pool) {
+	if d.migrations(ctx, pool, own) {
+		d.ownTable(ctx, db, own)
 		d.isolation(ctx, db)
 		d.outbox(ctx, db)
 		d.pause(ctx, db)
@@ -134,8 +135,12 @@ func (d *databaseSide) readClock(ctx context.Context, pool *sql.DB) {
 	}
 }
 
-func (d *databaseSide) migrations(ctx context.Context, pool *sql.DB) bool {
-	err := migrations.Check(ctx, pool)
+func (d *databaseSide) migrations(ctx context.Context, pool *sql.DB, own *orderdb.Mapping) bool {
+	sets := migrations.All
+	if own != nil {
+		sets = []migrations.Set{migrations.Transport, migrations.Closing}
+	}
+	err := migrations.Check(ctx, pool, sets...)
 	switch {
 	case errors.Is(err, migrations.ErrPending):
 		d.problem(Migrations, err.Error(), "run `lapse migrate up`")
@@ -145,6 +150,26 @@ func (d *databaseSide) migrations(ctx context.Context, pool *sql.DB) bool {
 		d.fine(Migrations, "none is pending")
 	}
 	return err == nil
+}
+
+// ownTable compares the shop's own table, if it has one, with its description.
+func (d *databaseSide) ownTable(ctx context.Context, db *gorm.DB, own *orderdb.Mapping) {
+	if own == nil {
+		d.fine(OwnTable, "the orders are in Lapse's tables")
+		return
+	}
+	err := orderdb.NewTable(db, *own, orderdb.Config{}).Check(ctx)
+	misfits, ok := errors.AsType[*orderdb.MisfitError](err)
+	switch {
+	case ok:
+		for _, misfit := range misfits.Misfits {
+			d.problem(OwnTable, misfit, "as it says: change the table, or its description")
+		}
+	case err != nil:
+		d.problem(OwnTable, err.Error(), "see to what the database says")
+	default:
+		d.fine(OwnTable, fmt.Sprintf("the orders are in %s, which is as it is described", own.Table))
+	}
 }
 
 // pause tells of one that somebody may have forgotten.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapse-go/lapse/amqp"
+	"github.com/lapse-go/lapse/order/orderdb"
 )
 
 // timeout bounds the whole, cleanupTimeout what has then still to be removed, and answerTimeout one
@@ -44,6 +45,7 @@ const (
 	Database        = "database"
 	DatabaseVersion = "database version"
 	Migrations      = "migrations"
+	OwnTable        = "table"
 	Isolation       = "isolation"
 	TimeZone        = "time zone"
 	Outbox          = "outbox"
@@ -54,7 +56,7 @@ const (
 // Checks is all of them in that order.
 var Checks = []string{
 	Broker, BrokerVersion, Permissions, DeadLettering, ManagementAPI, Topology, QueueType, DeliveryLimits, OldRungs, Letters,
-	Database, DatabaseVersion, Migrations, Isolation, TimeZone, Outbox, Pause, Clocks,
+	Database, DatabaseVersion, Migrations, OwnTable, Isolation, TimeZone, Outbox, Pause, Clocks,
 }
 
 // Finding is what a check saw.
@@ -78,6 +80,8 @@ type Config struct {
 	DSN string
 	// Topology is the service's, with all its kinds.
 	Topology amqp.Topology
+	// Table describes the table of the shop's own in which the orders are. Nil if they are in Lapse's tables.
+	Table *orderdb.Mapping
 }
 
 // OK is whether there is no problem. What was not checked for want of the management API does not count.
@@ -95,7 +99,7 @@ func Run(ctx context.Context, cfg Config) []Finding {
 	var db databaseSide
 	var sides sync.WaitGroup
 	sides.Go(func() { broker.complete(broker.examine(ctx, cfg), Broker, Database) })
-	sides.Go(func() { db.complete(db.examine(ctx, cfg.DSN), Database, Clocks) })
+	sides.Go(func() { db.complete(db.examine(ctx, cfg.DSN, cfg.Table), Database, Clocks) })
 	sides.Wait()
 
 	all := slices.Concat(broker.findings, db.findings)

@@ -44,6 +44,9 @@ func (s *Server) route(r *http.Request) (*route, *operation, *Problem) {
 		p.header = http.Header{"Allow": {methods}}
 		return nil, unknown, p
 	}
+	if s.cfg.Orders == nil {
+		return nil, unknown, problem(noSuchPath, "there is nothing at %.200q: the orders are in the shop's own table, so placing, paying and the like are its business; /openapi.json lists what there is", r.URL.Path)
+	}
 	return nil, unknown, problem(noSuchPath, "there is nothing at %.200q: /openapi.json lists what there is", r.URL.Path)
 }
 

@@ -20,8 +20,12 @@ import (
 
 // Config says what a [Server] serves, and to whom.
 type Config struct {
+	// Orders are those in Lapse's tables. When nil, they are in a table of the shop's own, and Pauses is needed: only
+	// pause, resume and sweep are served.
 	Orders *order.Service
-	// Submit returns once the broker has taken the draft, which is then placed by whoever consumes it. Any
+	// Pauses is Orders when nil.
+	Pauses Pauses
+	// Submit, needed with Orders, returns once the broker has taken the draft, which is then placed by whoever consumes it. Any
 	// error counts as [order.ErrNotAccepted].
 	Submit func(ctx context.Context, d order.Draft) error
 	// Sweep does one round of the sweep.
@@ -37,6 +41,13 @@ type Config struct {
 	Registerer prometheus.Registerer
 	// Logger is slog.Default when nil.
 	Logger *slog.Logger
+}
+
+// Pauses is what stops every expiry, and lets it go on. An [order.Service] and an [order.Switch] are.
+type Pauses interface {
+	Pause(ctx context.Context, by order.By) error
+	Resume(ctx context.Context, by order.By) error
+	Paused(ctx context.Context) (order.Pause, error)
 }
 
 // Server is the API as an [http.Handler]. Safe for concurrent use.
@@ -69,8 +80,11 @@ const (
 
 // New makes the API of a shop.
 func New(cfg Config) (*Server, error) {
-	if cfg.Orders == nil || cfg.Submit == nil || cfg.Sweep == nil || cfg.Check == nil {
-		return nil, errors.New("no orders, or nothing to submit to, sweep or check with: give all four")
+	if cfg.Pauses == nil && cfg.Orders != nil {
+		cfg.Pauses = cfg.Orders
+	}
+	if cfg.Pauses == nil || cfg.Sweep == nil || cfg.Check == nil || (cfg.Orders == nil) != (cfg.Submit == nil) {
+		return nil, errors.New("no orders, or nothing to submit to, sweep or check with: give all four, or, without orders, what pauses, sweeps and checks")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -83,8 +97,10 @@ func New(cfg Config) (*Server, error) {
 		broker:   outage{server: "broker", logger: cfg.Logger},
 	}
 	api := humago.New(&s.router, s.describe())
-	s.registerOrders(api)
-	s.registerStock(api)
+	if cfg.Orders != nil {
+		s.registerOrders(api)
+		s.registerStock(api)
+	}
 	s.registerPause(api)
 	s.registerHealth(api.OpenAPI())
 	if err := s.registerDocument(api.OpenAPI()); err != nil {

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/lapse-go/lapse/amqp/amqptest"
+	"github.com/lapse-go/lapse/amqp/database"
+)
+
+// A checkout in any language inserts an order and calls for its timer, in one transaction: the program closes it on
+// time, and tells everybody.
+func TestAnOrderInTheShopsOwnTable(t *testing.T) {
+	s := newService(t)
+	const example = "../../deploy/examples/own-table/auto-increment/"
+	schema, err := os.ReadFile(example + "schema.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for statement := range strings.SplitSeq(string(schema), ";\n") {
+		if strings.TrimSpace(statement) != "" {
+			if err := s.db.Exec(statement).Error; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mapping, err := filepath.Abs(example + "lapse.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expired := s.events("order.expired")
+	r := s.start("--table=" + mapping)
+
+	var id string
+	begin := time.Now()
+	err = database.Transact(t.Context(), s.db, func(tx *gorm.DB) error {
+		if err := tx.Exec("INSERT INTO orders (status, pay_until) VALUES (0, UTC_TIMESTAMP(3) + INTERVAL 2 SECOND)").Error; err != nil {
+			return err
+		}
+		if err := tx.Raw("SELECT LAST_INSERT_ID()").Scan(&id).Error; err != nil {
+			return err
+		}
+		return tx.Exec("CALL lapse_timer('order.payment_timeout', LAST_INSERT_ID(), (SELECT pay_until FROM orders WHERE id = LAST_INSERT_ID()), 2)").Error
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case body := <-expired:
+		if took := time.Since(begin); took < 2*time.Second || took > 3500*time.Millisecond {
+			t.Errorf("it was closed after %s", took)
+		}
+		if !strings.Contains(string(body), `"order_id":"`+id+`","version":0,"status":"expired","deadline":`) {
+			t.Errorf("the event is %s", body)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the order is not closed")
+	}
+	var closed int
+	err = s.db.Raw("SELECT COUNT(*) FROM orders WHERE id = ? AND status = 4 AND closed_at >= pay_until", id).Scan(&closed).Error
+	if closed != 1 || err != nil {
+		t.Errorf("the row is not as it should be: %v", err)
+	}
+
+	// The API does what there is to do.
+	if _, err := r.Get(t.Context(), id); err == nil || !strings.Contains(err.Error(), "shop's own table") {
+		t.Errorf("asking for the order says %v", err)
+	}
+	if p, err := r.Paused(t.Context()); err != nil || p.Paused {
+		t.Errorf("paused: %v, %v", p, err)
+	}
+	r.stop()
+}
+
+// events are the bodies of the events of a type, from now on.
+func (s *service) events(eventType string) <-chan []byte {
+	s.t.Helper()
+	channel, err := amqptest.Conn(s.t).Channel(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { channel.Close() })
+	queue, err := channel.QueueDeclare("", false, true, true, false, nil)
+	if err == nil {
+		err = channel.QueueBind(queue.Name, eventType, s.topology.Events(), false, nil)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	deliveries, err := channel.Consume(queue.Name, "", true, true, false, false, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	bodies := make(chan []byte, 100)
+	go func() {
+		for d := range deliveries {
+			bodies <- d.Body
+		}
+	}()
+	return bodies
+}
