@@ -8,12 +8,12 @@ import (
 // consumers are those of the roles, without their connections.
 func (c *Closer) consumers(roles []Role) (all []amqp.ConsumerConfig) {
 	for _, role := range roles {
-		switch {
-		case role == Timer:
+		switch role {
+		case Timer:
 			all = append(all, c.timers())
-		case role == Place:
+		case Place:
 			all = append(all, c.placements())
-		case role == Kinds:
+		case Kinds:
 			for _, kind := range c.cfg.Kinds {
 				if kind.Handler != nil {
 					all = append(all, c.further(kind))
