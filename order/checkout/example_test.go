@@ -56,21 +56,27 @@ func (s *Shop) Paid(ctx context.Context, id, reference string, amount order.Mone
 	return false, err
 }
 
-// The README shows the code above, and it works.
+// The README shows the code above, and that of the subscriber, and it works.
 func TestTheReadmesExample(t *testing.T) {
-	const from, to = "// Shop is a checkout", "// The README shows"
-	source, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := string(source)
-	code = strings.TrimSpace(code[strings.Index(code, from):strings.Index(code, to)])
-	if !strings.Contains(string(readme), code) {
-		t.Errorf("the README does not show this example as it is here:\n%s", code)
+	for file, bounds := range map[string][2]string{
+		"example_test.go":            {"// Shop is a checkout", "// The README shows"},
+		"subscriber_example_test.go": {"// Notifier tells", ""},
+	} {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, code, _ := strings.Cut(string(source), bounds[0])
+		if bounds[1] != "" {
+			code, _, _ = strings.Cut(code, bounds[1])
+		}
+		if code = bounds[0] + strings.TrimRight(code, "\n"); !strings.Contains(string(readme), code) {
+			t.Errorf("the README does not show the example in %s as it is there:\n%s", file, code)
+		}
 	}
 
 	s := newShop(t, place{}, checkout.Config{})
