@@ -21,5 +21,6 @@
 //     Two are not known: placing without an id, and adding to the stock.
 //
 // The package imports the standard library only. Package orderdb is the repository on MySQL and
-// MariaDB; another shop's own implements [Store] and runs the suite in ordertest.
+// MariaDB, and has a [Store] over a shop's own table as well; any other one implements Store and runs the suite
+// in ordertest.
 package order
