@@ -141,6 +141,10 @@ func (m *Mapping) read(node *yaml.Node, lines map[string][]int) (errs []error) {
 		}
 		lines[f.key] = []int{key.Line}
 		for n, value := range values {
+			if value.Kind == yaml.MappingNode && f.key == "on_expiry" {
+				wrong("statement %d has a colon and a space in it, which is a key's: write the statement on the lines after a |", n+1)
+				break
+			}
 			if value.Kind != yaml.ScalarNode || isEmpty(value) {
 				wrong("write a value for it, such as %s: %s", f.key, f.such)
 				break

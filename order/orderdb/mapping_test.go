@@ -66,6 +66,8 @@ func TestReadMappingSaysWhatIsWrong(t *testing.T) {
 		{whole + "on_expiry:\n  - DELETE FROM holds WHERE id IN (:ids)\n  - DELETE FROM holds\n", "line 10: on_expiry, statement 2: it has no (:ids), so it would be about all orders"},
 		{whole + "on_expiry: DELETE FROM holds WHERE id = :ids", "line 8: on_expiry, statement 1: write :ids in brackets"},
 		{whole + "on_expiry: DELETE FROM holds WHERE id IN (:ids) AND why = 'why?'", "line 8: on_expiry, statement 1: it has a question mark"},
+		{whole + "on_expiry:\n  - UPDATE holds SET why = 'gone: late' WHERE id IN (:ids)", "line 8: on_expiry: statement 1 has a colon and a space in it, which is a key's: write the statement on the lines after a |"},
+		{whole + "on_expiry:\n  - |\n    UPDATE holds SET why = 'gone: #late' WHERE id IN (:ids)", ""},
 		{whole + "on_expiry: TRUNCATE holds -- (:ids)", "line 8: on_expiry, statement 1: write one that begins with INSERT, UPDATE, DELETE, REPLACE or WITH"},
 	} {
 		_, err := orderdb.ReadMapping(strings.NewReader(test.yaml))

@@ -228,7 +228,7 @@ func (f *fitting) fitsStatus(c column) bool {
 		f.wrong("status: column %s is %s: it has to be a whole number, ENUM, CHAR or VARCHAR", c.name, c.full)
 		return false
 	}
-	if strings.Contains(c.extra, "generated") {
+	if strings.Contains(c.extra, " generated") { // and not DEFAULT_GENERATED
 		f.wrong("status: column %s is computed from others, so that it cannot be set: name the one that it is computed from", c.name)
 	}
 	fits := true

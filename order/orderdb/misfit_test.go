@@ -38,6 +38,7 @@ func TestMisfits(t *testing.T) {
 		says     []string
 	}{
 		{name: "nothing"},
+		{"a computed default fits", "status TINYINT NOT NULL", "status TINYINT NOT NULL DEFAULT (1 - 1)", nil, nil},
 		{"a computed deadline fits", "due DATETIME(6) NULL", "made DATETIME NOT NULL, due DATETIME AS (made + INTERVAL 30 MINUTE) STORED", nil, nil},
 		{"no such table", "", "", func(m *orderdb.Mapping) { m.Table = "order" }, []string{"there is no such table"}},
 		{"no such database", "", "", func(m *orderdb.Mapping) { m.Table = "nowhere.orders" }, []string{"there is no such table"}},

@@ -91,6 +91,10 @@ func ownTable(t *testing.T, name string) ordertest.Subject {
 // The ids at the ends of a column's range are exact, and those next to them are not there.
 func TestIDsOfOwnTables(t *testing.T) {
 	db := amqptest.Database(t)
+	var database string
+	if err := db.Raw("SELECT DATABASE()").Scan(&database).Error; err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		column string
 		ids    []string
@@ -111,7 +115,7 @@ func TestIDsOfOwnTables(t *testing.T) {
 			exec(t, db, "DROP TABLE IF EXISTS `my ``orders`")
 			exec(t, db, "CREATE TABLE `my ``orders` (`the ``id` "+test.column+" NOT NULL UNIQUE, `st@te` SMALLINT NOT NULL, ```due` INT UNSIGNED NULL, KEY (`st@te`, ```due`))")
 			m := orderdb.Mapping{
-				Table: "my `orders", ID: "the `id", Status: "st@te", Deadline: "`due", DeadlineIn: orderdb.Seconds,
+				Table: database + ".my `orders", ID: "the `id", Status: "st@te", Deadline: "`due", DeadlineIn: orderdb.Seconds,
 				Pending: "0", Paid: []string{"1"}, Expired: "-2",
 				OnExpiry: []string{"UPDATE `my ``orders` SET `st@te` = @closed := -2 WHERE `the ``id` IN (:ids) AND `the ``id` IN ( :ids )"},
 			}
