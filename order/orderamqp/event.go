@@ -104,6 +104,14 @@ func DecodeEvent(m amqp.Message) (Event, error) {
 	return e, nil
 }
 
+// EventTime is when an event happened, by the database's clock, and zero for what is no event. It is for
+// [amqp.History].
+func EventTime(m amqp.Message) time.Time {
+	var e struct{ Time time.Time }
+	_ = json.Unmarshal(m.Body, &e) // what is no event has no time
+	return e.Time
+}
+
 func eventData(e order.Event) EventData {
 	o := e.Order
 	d := EventData{
