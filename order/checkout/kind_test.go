@@ -232,6 +232,12 @@ func (s *shop) subscriber(url string, kind checkout.Kind) *replica {
 // tap is the bodies of the events of a type, as they come.
 func (s *shop) tap(eventType string) <-chan []byte {
 	s.t.Helper()
+	return s.tapOn(s.Topology().Events(), eventType)
+}
+
+// tapOn is the bodies of what is published to an exchange.
+func (s *shop) tapOn(exchange, key string) <-chan []byte {
+	s.t.Helper()
 	channel, err := s.broker.Channel(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
@@ -239,7 +245,7 @@ func (s *shop) tap(eventType string) <-chan []byte {
 	s.t.Cleanup(func() { channel.Close() })
 	queue, err := channel.QueueDeclare("", false, true, true, false, nil)
 	if err == nil {
-		err = channel.QueueBind(queue.Name, eventType, s.Topology().Events(), false, nil)
+		err = channel.QueueBind(queue.Name, key, exchange, false, nil)
 	}
 	if err != nil {
 		s.t.Fatal(err)

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,6 +36,8 @@ type Config struct {
 	// Tokens are those whom the server lets in. When nil everybody is the operator "local", and only
 	// requests for localhost, 127.0.0.1 and [::1] are answered: the listener should be on one of them.
 	Tokens *Tokens
+	// Namespace begins the names of exchanges in the description of the messages. "lapse" when empty.
+	Namespace string
 	// Version is the program's, for the OpenAPI document.
 	Version string
 	// Registerer takes the metrics of requests. None when nil.
@@ -86,6 +89,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Pauses == nil || cfg.Sweep == nil || cfg.Check == nil || (cfg.Orders == nil) != (cfg.Submit == nil) {
 		return nil, errors.New("no orders, or nothing to submit to, sweep or check with: give all four, or, without orders, what pauses, sweeps and checks")
 	}
+	cfg.Namespace = cmp.Or(cfg.Namespace, "lapse")
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -103,6 +107,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.registerPause(api)
 	s.registerHealth(api.OpenAPI())
+	if err := s.registerMessages(api.OpenAPI()); err != nil {
+		return nil, err
+	}
 	if err := s.registerDocument(api.OpenAPI()); err != nil {
 		return nil, err
 	}
