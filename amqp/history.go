@@ -15,8 +15,9 @@ import (
 // History reads the events log, which keeps what was published to the events exchange (see [Topology].History) and
 // can be read any number of times, by anybody. Fields without a default are required.
 //
-// A new subscriber that wants what came before it binds its own queue first, then reads the history, and then
-// begins to consume: what comes both ways has the same id.
+// A new subscriber that wants what came before it binds its own queue first, reads the history a second or two later,
+// since an event may reach the log a moment after the queue, and then begins to consume. What comes both ways has
+// the same id.
 type History struct {
 	Conn *Conn
 	// Topology the log belongs to.
@@ -32,7 +33,8 @@ type History struct {
 	// much that clock is ahead of the one that When tells. 5 min when zero.
 	Margin time.Duration
 	// After is the offset of the last message that was handled before: reading goes on after it. Set it to continue
-	// where another call has stopped; Since then only leaves out.
+	// where another call has stopped; Since then only leaves out. In a log that was deleted and made anew offsets
+	// begin again, so that nothing comes before it is as long.
 	After *int64
 	// Idle has [History.Read] return when nothing has come for so long, because all is read. Never when zero.
 	Idle time.Duration
@@ -83,7 +85,7 @@ func (h History) Read(ctx context.Context, handle func(context.Context, Logged) 
 			return stop.err
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case permanent(err):
+		case permanent(err), errors.Is(err, ErrClosed):
 			return fmt.Errorf("reading the history: %w", err)
 		}
 		if r.After != before {
@@ -118,10 +120,10 @@ func (r *historyReader) from() any {
 	switch {
 	case r.After != nil:
 		return *r.After + 1
-	case !r.Since.IsZero():
+	case r.Since.Unix() > int64(r.Margin/time.Second):
 		return r.Since.Add(-r.Margin)
 	}
-	return "first"
+	return "first" // also of an instant before 1970, which AMQP does not know
 }
 
 // read reads on one channel, until that is lost.

@@ -104,7 +104,7 @@ func TestHistoryFromAnInstant(t *testing.T) {
 	if diff := cmp.Diff(slices.Concat(first, second, late), got); diff != "" {
 		t.Errorf("by timestamps (-want +got):\n%s", diff)
 	}
-	got, _ = e.read(amqp.History{Since: now.Add(-2 * time.Hour), When: moment})
+	got, _ = e.read(amqp.History{Since: time.Unix(-1, 0), When: moment})
 	if want := slices.Concat(first, second, hour, late); !cmp.Equal(want, got) {
 		t.Errorf("%d of %d since before there was a log", len(got), len(want))
 	}
