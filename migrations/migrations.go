@@ -47,6 +47,8 @@ var (
 	Orders = Set{"orders"}
 	// All is every set, in the order in which they are applied.
 	All = []Set{Transport, Closing, Orders}
+	// OwnTable is those that a shop needs which keeps its orders in a table of its own.
+	OwnTable = []Set{Transport, Closing}
 )
 
 const lockTable = "lapse_schema_lock"

@@ -43,7 +43,7 @@ func (f tableFlag) sets() ([]migrations.Set, error) {
 	if m == nil || err != nil {
 		return nil, err
 	}
-	return []migrations.Set{migrations.Transport, migrations.Closing}, nil
+	return migrations.OwnTable, nil
 }
 
 // kept is the orders, wherever they are.

@@ -1,9 +1,6 @@
 package checkout
 
 import (
-	"context"
-	"database/sql"
-
 	"gorm.io/gorm"
 
 	"github.com/lapse-go/lapse/migrations"
@@ -26,11 +23,10 @@ type Checkout struct {
 //
 // [database.Open]: https://pkg.go.dev/github.com/lapse-go/lapse/amqp/database#Open
 func New(db *gorm.DB, cfg Config) (*Checkout, error) {
-	c := &Checkout{Closer: &Closer{db: db}}
+	c := &Checkout{Closer: &Closer{db: db, tables: migrations.All}}
 	c.store = orderdb.New(db, orderdb.Config{Emit: orderamqp.Emit(cfg.Topology()), Committed: c.Wake})
 	c.Service = &order.Service{Repository: c.store, Window: cfg.Window}
 	c.placer = c.Service
-	c.tables = func(ctx context.Context, pool *sql.DB) error { return migrations.Check(ctx, pool) }
 	if err := c.init(c.store, cfg); err != nil {
 		return nil, err
 	}

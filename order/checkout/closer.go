@@ -2,8 +2,6 @@ package checkout
 
 import (
 	"cmp"
-	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,7 +23,7 @@ type Closer struct {
 	db       *gorm.DB // that of the outbox, nil if there is none
 	store    order.Store
 	placer   orderamqp.Orders // nil if orders cannot be placed here
-	tables   func(context.Context, *sql.DB) error
+	tables   []migrations.Set // that the database has to have
 	cfg      Config
 	topology amqp.Topology
 	metrics  metrics
@@ -39,9 +37,7 @@ type Closer struct {
 // [order.ErrUnavailable]. Without a store it only handles [Config].Kinds, for a subscriber for instance. The pool
 // is that of the database which has the outbox and the inbox; nil if there is none.
 func NewCloser(db *gorm.DB, store order.Store, cfg Config) (*Closer, error) {
-	c := &Closer{db: db, tables: func(ctx context.Context, pool *sql.DB) error {
-		return migrations.Check(ctx, pool, migrations.Transport)
-	}}
+	c := &Closer{db: db, tables: []migrations.Set{migrations.Transport}}
 	if err := c.init(store, cfg); err != nil {
 		return nil, err
 	}
@@ -51,9 +47,7 @@ func NewCloser(db *gorm.DB, store order.Store, cfg Config) (*Closer, error) {
 // NewForTable closes the orders of a table of the shop's own, and has order.expired published for each. The
 // [orderdb.Table] is the store.
 func NewForTable(db *gorm.DB, m orderdb.Mapping, cfg Config) (*Closer, *orderdb.Table, error) {
-	c := &Closer{db: db, tables: func(ctx context.Context, pool *sql.DB) error {
-		return migrations.Check(ctx, pool, migrations.Transport, migrations.Closing)
-	}}
+	c := &Closer{db: db, tables: migrations.OwnTable}
 	table := orderdb.NewTable(db, m, orderdb.Config{Emit: orderamqp.Emit(cfg.Topology()), Committed: c.Wake})
 	if err := c.init(table, cfg); err != nil {
 		return nil, nil, err

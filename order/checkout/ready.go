@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapse-go/lapse/amqp"
 	"github.com/lapse-go/lapse/amqp/database"
+	"github.com/lapse-go/lapse/migrations"
 	"github.com/lapse-go/lapse/order"
 )
 
@@ -40,7 +41,7 @@ func (c *Closer) checkTables(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := c.tables(ctx, pool); err != nil {
+		if err := migrations.Check(ctx, pool, c.tables...); err != nil {
 			return err
 		}
 	}

@@ -138,7 +138,7 @@ func (d *databaseSide) readClock(ctx context.Context, pool *sql.DB) {
 func (d *databaseSide) migrations(ctx context.Context, pool *sql.DB, own *orderdb.Mapping) bool {
 	sets := migrations.All
 	if own != nil {
-		sets = []migrations.Set{migrations.Transport, migrations.Closing}
+		sets = migrations.OwnTable
 	}
 	err := migrations.Check(ctx, pool, sets...)
 	switch {

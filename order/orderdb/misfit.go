@@ -40,7 +40,7 @@ func (t *Table) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := migrations.Check(ctx, pool, migrations.Transport, migrations.Closing); err != nil {
+	if err := migrations.Check(ctx, pool, migrations.OwnTable...); err != nil {
 		return unlessRefused(err)
 	}
 	conn, err := pool.Conn(ctx)
