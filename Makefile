@@ -6,7 +6,7 @@ PARALLEL ?= 1
 # Tests of these packages, and a pattern for their names.
 PACKAGES ?= ./...
 RUN ?=
-TIMEOUT ?= 10m
+TIMEOUT ?= 20m
 FUZZTIME ?= 30s
 
 GOLANGCI_LINT := v2.15.0
@@ -17,7 +17,7 @@ help:
 	@echo "make demo        start what it needs and show unpaid orders being closed on time"
 	@echo "make demo JSON=1     the same, with one JSON object alone on standard output"
 	@echo "make test        start what they need and run the tests"
-	@echo "                     RACE=1, PACKAGES=./amqp/..., RUN=pattern, TIMEOUT=$(TIMEOUT), PARALLEL=$(PARALLEL)"
+	@echo "                     RACE=1, V=1 (say all), PACKAGES=./amqp/..., RUN=pattern, TIMEOUT=$(TIMEOUT), PARALLEL=$(PARALLEL)"
 	@echo "make test-race   the tests with the race detector"
 	@echo "make fuzz        each fuzz test for FUZZTIME=$(FUZZTIME)"
 	@echo "make lint        golangci-lint, with the rules for who imports whom"
@@ -46,7 +46,7 @@ demo: up build
 test:
 	@deploy/dev/up --tests >&2
 	@go build $(if $(RACE),-race) ./...
-	@. .run/env && go test -count=1 -timeout $(TIMEOUT) -p $(PARALLEL) $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') $(PACKAGES)
+	@. .run/env && go test -count=1 -timeout $(TIMEOUT) -p $(PARALLEL) $(if $(V),-v) $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') $(PACKAGES)
 
 .PHONY: test-race
 test-race: RACE = 1
