@@ -1,15 +1,20 @@
 package amqp_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/lapse-go/lapse/amqp"
 	"github.com/lapse-go/lapse/amqp/amqptest"
@@ -215,5 +220,110 @@ func TestHistoryEndsWithItsContext(t *testing.T) {
 	}
 	if err := (amqp.History{}).Read(t.Context(), nil); err == nil {
 		t.Error("it reads without a connection")
+	}
+}
+
+// logged has a History say what it logs.
+func logged(h amqp.History) (amqp.History, *bytes.Buffer) {
+	var said bytes.Buffer
+	h.Logger = slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return h, &said
+}
+
+// remake deletes the log, and declares it with these arguments beside its own.
+func (e *events) remake(more amqp091.Table) {
+	e.t.Helper()
+	log := e.topology.EventsLog()
+	err := e.conn.Do(e.t.Context(), func(ch *amqp091.Channel) error {
+		if _, err := ch.QueueDelete(log, false, false, false); err != nil {
+			return err
+		}
+		arguments := amqp091.Table{"x-queue-type": "stream"}
+		maps.Copy(arguments, more)
+		if _, err := ch.QueueDeclare(log, true, false, false, false, arguments); err != nil {
+			return err
+		}
+		return ch.QueueBind(log, "#", e.topology.Events(), false, nil)
+	})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// A reader that is only to read what there is does not stop before it has, however slow the broker is.
+func TestHistoryIsReadToItsEnd(t *testing.T) {
+	e := newEvents(t)
+	want := e.publish("event", 500, time.Now())
+	proxy, url := amqptest.NewBrokerProxy(t, amqptest.URL(t))
+	h := amqp.History{Conn: amqptest.Dial(t, url), Topology: e.topology, Prefetch: 50, Idle: 100 * time.Millisecond, Logger: amqptest.Logger(t)}
+	var got []string
+	err := h.Read(t.Context(), func(_ context.Context, m amqp.Logged) error {
+		if got = append(got, m.ID); len(got) == 120 {
+			proxy.Stall()
+			time.AfterFunc(4*h.Idle, proxy.Restore)
+		}
+		return nil
+	})
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("read %d of %d, %v", len(got), len(want), err)
+	}
+}
+
+// A log that was made anew has not come as far as the reader was. The broker would be silent about it.
+func TestHistoryOfAnotherLog(t *testing.T) {
+	e := newEvents(t)
+	e.remake(nil)
+	want := e.publish("event", 5, time.Now())
+	after := int64(1000)
+	h, said := logged(amqp.History{Conn: e.conn, Topology: e.topology, After: &after, Idle: 100 * time.Millisecond})
+	var got []string
+	if err := h.Read(t.Context(), func(_ context.Context, m amqp.Logged) error { got = append(got, m.ID); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) || !strings.Contains(said.String(), "another than before") {
+		t.Errorf("read %q, and it says %s", got, said)
+	}
+}
+
+// Retention has removed what was not read yet, which is told once; the broker's own offsets are no loss.
+func TestHistoryThatIsGone(t *testing.T) {
+	e := newEvents(t)
+	// Whole segments are removed, so they have to be small.
+	e.remake(amqp091.Table{"x-max-length-bytes": int64(20_000), "x-stream-max-segment-size-bytes": int64(5000)})
+	after := int64(4)
+	h, said := logged(amqp.History{Conn: e.conn, Topology: e.topology, After: &after, Idle: 50 * time.Millisecond})
+	var offsets []int64
+	var last string
+	read := func() {
+		t.Helper()
+		offsets = nil
+		if err := h.Read(t.Context(), func(_ context.Context, m amqp.Logged) error {
+			offsets, last = append(offsets, m.Offset), m.ID
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := 0; said.Len() == 0; round++ {
+		if round == 100 {
+			t.Fatal("retention removes nothing")
+		}
+		published := e.publish(fmt.Sprint("round-", round), 50, time.Now())
+		if read(); last != published[49] {
+			t.Fatalf("the last that was read is %s", last)
+		}
+	}
+	if !strings.Contains(said.String(), "after=4 begins=") {
+		t.Errorf("it says %s", said)
+	}
+	for _, after = range offsets[:len(offsets)-1] {
+		h.Idle = 0
+		err := h.Read(t.Context(), func(context.Context, amqp.Logged) error { return amqp.ErrStop })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if strings.Count(said.String(), "level=WARN") != 1 {
+		t.Errorf("it says %s", said)
 	}
 }
