@@ -121,6 +121,19 @@ func (t Topology) compare(ctx context.Context, conn *Conn, m *Management) (Plan,
 	for _, b := range wanted.Bindings {
 		plan.add(b.difference(), found.bindings[b], nil)
 	}
+	// Of the patterns of a kind only who has configured some knows all.
+	for _, kind := range t.Kinds {
+		if _, known := t.Subscriptions[kind]; !known {
+			continue
+		}
+		for _, b := range slices.SortedFunc(maps.Keys(found.bindings), func(a, b Binding) int { return strings.Compare(a.Key, b.Key) }) {
+			if b.Exchange == t.Events() && b.Queue == t.DueQueue(kind) && !slices.Contains(wanted.Bindings, b) {
+				unexpected := b.difference()
+				unexpected.State = Unexpected
+				plan.Items = append(plan.Items, advised(unexpected))
+			}
+		}
+	}
 	if len(silent) > 0 {
 		plan.Items = append(plan.Items, Difference{
 			Object: "queue", Name: strings.Join(silent, ", "), State: NotChecked, Messages: -1,
@@ -279,6 +292,8 @@ func advised(d Difference) Difference {
 		d.Advice = "apply the topology, which makes it"
 	case d.State == Unexpected && d.Object == "exchange":
 		d.Advice = "delete it together with its queue, once that is empty"
+	case d.State == Unexpected && d.Object == "binding":
+		d.Advice = "delete it, or events go on coming that are no longer subscribed to"
 	case d.State == Unexpected && d.Messages == 0:
 		d.Advice = "it is empty: delete it if nobody else uses it"
 	case d.State == Unexpected:

@@ -240,9 +240,9 @@ func TestPlanByTheManagementAPI(t *testing.T) {
 	node := amqptest.NewManagedNode(t)
 	conn := amqptest.Dial(t, node.URL())
 	m := management(t, node.ManagementURL())
-	topology := amqp.Topology{Namespace: "shop", Ladder: amqp.Ladder{time.Second, time.Minute}, Kinds: []string{"a", "b"}}
-	if got := len(notable(plan(t, topology, conn, m))); got != 7+8+8 {
-		t.Errorf("%d of 7 exchanges, 8 queues and 8 bindings are missing", got)
+	topology := amqp.Topology{Namespace: "shop", Ladder: amqp.Ladder{time.Second, time.Minute}, Kinds: []string{"a", "b"}, Subscriptions: map[string][]string{"a": {"order.#"}}}
+	if got := len(notable(plan(t, topology, conn, m))); got != 7+8+9 {
+		t.Errorf("%d of 7 exchanges, 8 queues and 9 bindings are missing", got)
 	}
 	before := objects(node)
 
@@ -274,6 +274,12 @@ func TestPlanByTheManagementAPI(t *testing.T) {
 			}
 		}
 		if err := ch.QueueUnbind(topology.DueQueue("a"), "a", topology.Due(), nil); err != nil {
+			return err
+		}
+		if err := ch.QueueUnbind(topology.DueQueue("a"), "order.#", topology.Events(), nil); err != nil {
+			return err
+		}
+		if err := ch.QueueBind(topology.DueQueue("a"), "stock.#", topology.Events(), false, nil); err != nil {
 			return err
 		}
 		if err := ch.ExchangeDelete(topology.Due(), false, false); err != nil {
@@ -308,6 +314,8 @@ func TestPlanByTheManagementAPI(t *testing.T) {
 		`binding shop.due to shop.due.a by key "a": missing`,
 		`binding shop.due to shop.due.b by key "b": missing`,
 		`binding shop.delay.1s to shop.delay.1s by key "": missing`,
+		`binding shop.events to shop.due.a by key "order.#": missing`,
+		`binding shop.events to shop.due.a by key "stock.#": unexpected`,
 		"exchange shop.delay.1h: unexpected",
 		"queue shop.delay.1h: unexpected",
 		"queue shop.due.old: unexpected",

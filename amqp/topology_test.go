@@ -16,7 +16,10 @@ import (
 
 func TestDescribesTheTopology(t *testing.T) {
 	ladder := amqp.Ladder{time.Second, 30 * 24 * time.Hour}
-	quorum := amqp.Topology{Ladder: ladder, Kinds: []string{"order.payment_timeout"}}
+	quorum := amqp.Topology{
+		Ladder: ladder, Kinds: []string{"order.payment_timeout"},
+		Subscriptions: map[string][]string{"order.payment_timeout": {"order.#", "stock.low"}},
+	}
 	rest := amqp091.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(1_000_000)}
 	rung := func(ttl int64) amqp091.Table {
 		return amqp091.Table{"x-queue-type": "quorum", "x-message-ttl": ttl, "x-dead-letter-exchange": "lapse.due", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
@@ -39,6 +42,7 @@ func TestDescribesTheTopology(t *testing.T) {
 			{"lapse.due", "lapse.due.order.payment_timeout", "order.payment_timeout"},
 			{"lapse.delay.1s", "lapse.delay.1s", ""}, {"lapse.delay.720h", "lapse.delay.720h", ""},
 			{"lapse.events", "lapse.events.log", "#"},
+			{"lapse.events", "lapse.due.order.payment_timeout", "order.#"}, {"lapse.events", "lapse.due.order.payment_timeout", "stock.low"},
 		},
 	}
 	if diff := cmp.Diff(want, quorum.Objects()); diff != "" {

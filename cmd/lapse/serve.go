@@ -65,7 +65,7 @@ func (s *serve) Run(ctx context.Context, parsed *kong.Context, to console) error
 		return err
 	}
 	if orders.table != nil {
-		logger.Info("the orders are in the shop's own table", "described_in", s.Table)
+		logger.Info("the orders are in the shop's own table", "table", orders.name, "described_in", s.Table)
 	}
 	api, err := s.api(s.Role, orders, cfg.Shutdown, registry, logger)
 	if err != nil {

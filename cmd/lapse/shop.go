@@ -52,6 +52,7 @@ type kept struct {
 	order.Switch
 	shop  *checkout.Checkout // nil if the orders are in a table of the shop's own
 	table *orderdb.Table     // nil if they are not
+	name  string             // of that table
 }
 
 // keep opens what closes the orders.
@@ -65,7 +66,7 @@ func (f tableFlag) keep(db *gorm.DB, cfg checkout.Config) (kept, error) {
 		if err != nil {
 			return kept{}, fmt.Errorf("%w: %w", errUsage, err)
 		}
-		return kept{Closer: closer, Switch: order.Switch{PauseSwitch: table}, table: table}, nil
+		return kept{Closer: closer, Switch: order.Switch{PauseSwitch: table}, table: table, name: m.Table}, nil
 	}
 	shop, err := checkout.New(db, cfg)
 	if err != nil {

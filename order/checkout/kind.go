@@ -12,7 +12,8 @@ type Kind struct {
 	// Name is the routing key of its messages. Letters, digits, dots, dashes and underscores.
 	Name string
 	// Events are patterns of events, such as order.expired or order.#, that come to the handler as well: a
-	// subscriber is a kind of its own. Taken away here, they go on coming until the binding is deleted.
+	// subscriber is a kind of its own. One that is taken away here goes on coming until its binding is deleted, which
+	// [amqp.Topology.Plan] finds as long as there is another.
 	Events []string
 	// Handler handles them in processes with the role [Kinds]. When nil, this program only makes the queue.
 	Handler amqp.Handler

@@ -54,10 +54,13 @@ func (r *Reminders) remind(ctx context.Context, m amqp.Message) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil // it was picked up
 	}
-	if err != nil {
-		return amqp.Away(err) // the database is, and the message not to blame
+	if database.IsOutage(err) {
+		return amqp.Away(err) // which is no fault of the message's
 	}
-	return r.tell(ctx, customer, "Your order "+about.OrderID+" is waiting for you.") // an error is tried again
+	if err != nil {
+		return err // it is tried again
+	}
+	return r.tell(ctx, customer, "Your order "+about.OrderID+" is waiting for you.")
 }
 
 // Issue gives a customer a coupon, and has him warned before it is worth nothing.
@@ -78,8 +81,10 @@ func (r *Reminders) warn(ctx context.Context, m amqp.Message) error {
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return amqp.Hopeless(errors.New("no such coupon"))
-	case err != nil:
+	case database.IsOutage(err):
 		return amqp.Away(err)
+	case err != nil:
+		return err
 	case micros > 0:
 		return amqp.NotYet(time.Duration(micros) * time.Microsecond) // it was made valid for longer
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/lapse-go/lapse/amqp/database"
 	"github.com/lapse-go/lapse/amqp/outbox"
 	"github.com/lapse-go/lapse/migrations"
+	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/orderdb"
 )
 
@@ -158,7 +159,8 @@ func (d *databaseSide) ownTable(ctx context.Context, db *gorm.DB, own *orderdb.M
 		d.fine(OwnTable, "the orders are in Lapse's tables")
 		return
 	}
-	err := orderdb.NewTable(db, *own, orderdb.Config{}).Check(ctx)
+	table := orderdb.NewTable(db, *own, orderdb.Config{})
+	err := table.Check(ctx)
 	misfits, ok := errors.AsType[*orderdb.MisfitError](err)
 	switch {
 	case ok:
@@ -169,8 +171,29 @@ func (d *databaseSide) ownTable(ctx context.Context, db *gorm.DB, own *orderdb.M
 		d.problem(OwnTable, err.Error(), "see to what the database says")
 	default:
 		d.fine(OwnTable, fmt.Sprintf("the orders are in %s, which is as it is described", own.Table))
+		d.overdue(ctx, table, own)
 	}
 }
+
+// overdue tells of orders that nothing closes. Where timers come, none is: not even the sweep finds any.
+func (d *databaseSide) overdue(ctx context.Context, table *orderdb.Table, own *orderdb.Mapping) {
+	const most = 1000
+	orders, err := table.Overdue(ctx, longOverdue, order.Cursor{}, most)
+	switch {
+	case err != nil:
+		d.problem(OwnTable, err.Error(), "see to what the database says")
+	case len(orders) > 0:
+		count := fmt.Sprint(len(orders))
+		if len(orders) == most {
+			count += " or more"
+		}
+		d.problem(OwnTable, fmt.Sprintf("%s orders of %s are overdue, order %s for %s", count, own.Table, orders[0].ID, orders[0].Late.Round(time.Second)),
+			"see that `lapse serve` runs with the roles timer and sweep and this description, what it logs, and that expiry is not paused")
+	}
+}
+
+// longOverdue is what no order is while a sweep runs: that waits half a minute for the timer and looks once a minute.
+const longOverdue = 3 * time.Minute
 
 // pause tells of one that somebody may have forgotten.
 func (d *databaseSide) pause(ctx context.Context, db *gorm.DB) {
