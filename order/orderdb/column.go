@@ -163,6 +163,20 @@ func (c deadlineColumn) parse(text *string) (time.Time, error) {
 	return t.UTC(), nil
 }
 
+// place is where a deadline stands among the others, also one that is none: 2025-00-00, for instance, comes before all
+// others of its year.
+func (c deadlineColumn) place(text string) (time.Time, error) {
+	t, err := c.parse(&text)
+	if err == nil || c.unit > 0 {
+		return t, err
+	}
+	var year, month, day int
+	if _, err := fmt.Sscanf(text, "%d-%d-%d", &year, &month, &day); err != nil {
+		return t, fmt.Errorf("its %s is %s, which is no time", c.name, text)
+	}
+	return time.Date(year, time.Month(max(month, 1)), max(day, 1), 0, 0, 0, 0, c.zone).UTC(), nil
+}
+
 func (c deadlineColumn) unitName() string {
 	if c.unit == time.Second {
 		return Seconds

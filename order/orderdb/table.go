@@ -222,7 +222,8 @@ func (t *Table) Overdue(ctx context.Context, grace time.Duration, after order.Cu
 		if err := scan(&o.ID, &text, (*instant)(&now)); err != nil {
 			return err
 		}
-		o.Deadline, err = l.deadline.parse(&text)
+		// One that is no time is listed, too, so that its expiry fails and is told, and the others are found.
+		o.Deadline, err = l.deadline.place(text)
 		o.Late = now.Sub(o.Deadline)
 		overdue = append(overdue, o)
 		return err

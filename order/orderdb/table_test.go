@@ -207,3 +207,28 @@ func TestRowsThatMakeNoSense(t *testing.T) {
 		}
 	}
 }
+
+// A deadline that is no date, which lenient sessions may write, does not hide the orders behind it from the sweep.
+func TestDeadlinesThatAreNoDates(t *testing.T) {
+	shop := owntable.Open(t, amqptest.Database(t), "auto-increment")
+	table := orderdb.NewTable(shop.DB, shop.Mapping, orderdb.Config{})
+	err := shop.DB.Connection(func(tx *gorm.DB) error {
+		return errors.Join(
+			tx.Exec("SET SESSION sql_mode = 'ALLOW_INVALID_DATES'").Error,
+			tx.Exec("INSERT INTO orders (id, status, pay_until) VALUES (1, 0, '2025-00-00'), (2, 0, '2025-02-30 12:00:00'), (3, 0, '2026-01-01'), (4, 0, '0000-00-00')").Error,
+			tx.Exec("SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'").Error,
+		)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweep := order.Sweep{Store: table, Batch: 1}
+	sum, err := sweep.Once(t.Context())
+	if want := (order.Summary{Found: 3, Expired: 1, Failed: 2}); err != nil || sum != want {
+		t.Errorf("swept %+v, %v, want %+v", sum, err, want)
+	}
+	expiries, err := table.Expire(t.Context(), []string{"1", "3"})
+	if err != nil || expiries.Orders[0].Outcome != order.OutcomeFailed || expiries.Orders[1].Outcome != order.OutcomeAlreadyExpired {
+		t.Errorf("expiring gave %+v, %v", expiries, err)
+	}
+}
