@@ -29,11 +29,15 @@ const (
 // About the data, although their SQLSTATE is the general one.
 var dataErrors = []uint16{
 	errPacketTooLarge,
+	1172, // SELECT … INTO of a trigger or procedure found more than one row
+	1260, // a GROUP_CONCAT was cut
 	1267, // illegal mix of collations: text that the column's character set cannot hold
 	1300, // invalid character string
 	1366, // incorrect value for a column
 	1411, // incorrect value for a function
 	1525, // incorrect value for a type
+	1526, // no partition for the value
+	1644, // SIGNAL, of a trigger or procedure, whatever its SQLSTATE
 	3819, // check constraint
 	3988, // character set conversion
 }
@@ -65,8 +69,8 @@ func IsDuplicate(err error) bool {
 // same work may succeed, unchanged, once that is mended.
 //
 // What the server answers is an outage, unless it is a conflict ([IsConflict]) or about the data:
-// SQLSTATE class 22 (value), 23 (constraint) or 45 (a trigger's own), a packet that is too large, and a
-// few like them. So is what the driver and the network say of a connection, and the end of a context
+// SQLSTATE class 01 (warning, in strict mode an error), 02 (no data), 21 (number of values or rows), 22 (value), 23
+// (constraint) or 45 (a trigger's own), a packet that is too large, and a few like them. So is what the driver and the network say of a connection, and the end of a context
 // under a statement. Anything else (nil, an application's own error, gorm.ErrRecordNotFound, a failed
 // HTTP request) did not come from a database and is not an outage. A network or context error does
 // not tell whose it is, so ask only about an error that a call to the database returned.
@@ -78,8 +82,7 @@ func IsOutage(err error) bool {
 		if IsConflict(e) || slices.Contains(dataErrors, e.Number) || isParameterTooLarge(e) {
 			return false
 		}
-		c := class(e)
-		return c != "22" && c != "23" && c != "45"
+		return !slices.Contains([]string{"01", "02", "21", "22", "23", "45"}, class(e))
 	}
 	if _, http := errors.AsType[*url.Error](err); http {
 		return false

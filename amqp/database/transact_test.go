@@ -190,6 +190,10 @@ func TestWhoseFaultAnErrorIs(t *testing.T) {
 	db, _ := counters(t)
 	exec(t, db, "CREATE TABLE texts (id INT PRIMARY KEY, a VARCHAR(3) CHARACTER SET ascii, n TINYINT, CHECK (n < 100))")
 	exec(t, db, "INSERT INTO texts VALUES (1, 'a', 1)")
+	exec(t, db, "CREATE TABLE words (w ENUM ('a'))")
+	exec(t, db, "CREATE TABLE parts (n INT) PARTITION BY LIST (n) (PARTITION p VALUES IN (1))")
+	exec(t, db, "CREATE TABLE refused (n INT)")
+	exec(t, db, "CREATE TRIGGER refuse BEFORE INSERT ON refused FOR EACH ROW SIGNAL SQLSTATE 'HY000' SET MESSAGE_TEXT = 'no'")
 	dsn := amqptest.DSN(t, amqptest.Database(t))
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -228,6 +232,10 @@ func TestWhoseFaultAnErrorIs(t *testing.T) {
 		{"not a number", db.Exec("INSERT INTO texts VALUES (2, 'a', 'x')").Error, data},
 		{"check constraint", db.Exec("INSERT INTO texts VALUES (2, 'a', 101)").Error, data},
 		{"packet too large", db.Exec("DO LENGTH(?)", strings.Repeat("x", 65<<20)).Error, data},
+		{"more rows than one", db.Exec("INSERT INTO texts VALUES (2, 'a', (SELECT 1 UNION SELECT 2))").Error, data},
+		{"no member of an ENUM", db.Exec("INSERT INTO words VALUES ('b')").Error, data},
+		{"no partition", db.Exec("INSERT INTO parts VALUES (2)").Error, data},
+		{"a trigger's own", db.Exec("INSERT INTO refused VALUES (1)").Error, data},
 		{"missing table", db.Exec("DO (SELECT 1 FROM missing)").Error, outage},
 		{"missing column", db.Exec("UPDATE texts SET missing = 1").Error, outage},
 		{"wrong password", stranger.Exec("DO 1").Error, outage},

@@ -208,6 +208,28 @@ func TestRowsThatMakeNoSense(t *testing.T) {
 	}
 }
 
+// A trigger of the shop's that refuses one order, with a state that says nothing, stops nobody else.
+func TestATriggerThatRefusesAnOrder(t *testing.T) {
+	shop := owntable.Open(t, amqptest.Database(t), "auto-increment")
+	table := orderdb.NewTable(shop.DB, shop.Mapping, orderdb.Config{})
+	var ids []string
+	for i := range 20 {
+		ids = append(ids, fmt.Sprint(i+1))
+		exec(t, shop.DB, "INSERT INTO orders (id, status, pay_until) VALUES (?, 0, '2026-01-01')", i+1)
+	}
+	exec(t, shop.DB, `CREATE TRIGGER refuse BEFORE UPDATE ON orders FOR EACH ROW
+		IF NEW.id = 13 THEN SIGNAL SQLSTATE 'HY000' SET MESSAGE_TEXT = 'this one is special'; END IF`)
+	expiries, err := table.Expire(t.Context(), ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range expiries.Orders {
+		if failed := e.Outcome == order.OutcomeFailed; failed != (e.ID == "13") || failed && !strings.Contains(e.Err.Error(), "this one is special") {
+			t.Errorf("order %s: %s %v", e.ID, e.Outcome, e.Err)
+		}
+	}
+}
+
 // A deadline that is no date, which lenient sessions may write, does not hide the orders behind it from the sweep.
 func TestDeadlinesThatAreNoDates(t *testing.T) {
 	shop := owntable.Open(t, amqptest.Database(t), "auto-increment")
