@@ -48,6 +48,15 @@ func (t *Table) look(ctx context.Context) (*layout, error) {
 	return t.layout.Load(), nil
 }
 
+// doubt has the table looked at again after an error that no order is to blame for: it may have been altered, and
+// what does not fit is then told with its cure.
+func (t *Table) doubt(err error) error {
+	if errors.Is(err, order.ErrUnavailable) {
+		t.layout.Store(nil)
+	}
+	return err
+}
+
 // row is an order as the table has it.
 type row struct {
 	order.Head
@@ -95,7 +104,7 @@ func (t *Table) Find(ctx context.Context, ids []string) (map[string]order.Head, 
 	for chunk := range slices.Chunk(distinct(ids), maxRows) {
 		found, err := t.rows(session(ctx, t.db), l, chunk, plain)
 		if err != nil {
-			return nil, unavailable(err)
+			return nil, t.doubt(unavailable(err))
 		}
 		for _, r := range found {
 			if r.err != nil {
@@ -114,9 +123,10 @@ func (t *Table) Expire(ctx context.Context, ids []string) (order.Expiries, error
 	if err != nil {
 		return order.Expiries{}, err
 	}
-	return t.expireAll(ctx, ids, func(tx *gorm.DB, ids []string, lock string) (time.Time, []order.Expiry, error) {
+	expiries, err := t.expireAll(ctx, ids, func(tx *gorm.DB, ids []string, lock string) (time.Time, []order.Expiry, error) {
 		return t.expire(tx, l, ids, lock)
 	})
+	return expiries, t.doubt(err)
 }
 
 // expire is an [expiry].
@@ -229,7 +239,7 @@ func (t *Table) Overdue(ctx context.Context, grace time.Duration, after order.Cu
 		return err
 	}, l.selectOverdue, l.pending, grace.Microseconds(), deadline, deadline, id, limit)
 	if err != nil {
-		return nil, unavailable(fmt.Errorf("listing overdue orders of %s: %w", t.mapping.Table, err))
+		return nil, t.doubt(unavailable(fmt.Errorf("listing overdue orders of %s: %w", t.mapping.Table, err)))
 	}
 	return overdue, nil
 }

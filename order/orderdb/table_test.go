@@ -230,6 +230,42 @@ func TestATriggerThatRefusesAnOrder(t *testing.T) {
 	}
 }
 
+// A table that is altered under a running program is looked at again: what fits goes on, and what does not is told with
+// its cure.
+func TestATableThatIsAltered(t *testing.T) {
+	shop := owntable.Open(t, amqptest.Database(t), "auto-increment")
+	table := orderdb.NewTable(shop.DB, shop.Mapping, orderdb.Config{})
+	expire := func(id string) (order.Outcome, error) {
+		t.Helper()
+		exec(t, shop.DB, "INSERT INTO orders (id, status, pay_until) VALUES (?, 0, '2026-01-01')", id)
+		expiries, err := table.Expire(t.Context(), []string{id})
+		if err != nil {
+			return "", err
+		}
+		return expiries.Orders[0].Outcome, nil
+	}
+	if outcome, err := expire("1"); outcome != order.OutcomeExpired {
+		t.Fatal(outcome, err)
+	}
+	exec(t, shop.DB, "ALTER TABLE orders DROP INDEX orders_due, ADD INDEX orders_overdue (status, pay_until)")
+	for range 2 { // once by the old name
+		_, _ = table.Overdue(t.Context(), 0, order.Cursor{}, 1)
+	}
+	if _, err := table.Overdue(t.Context(), 0, order.Cursor{}, 1); err != nil {
+		t.Errorf("by another index: %v", err)
+	}
+	exec(t, shop.DB, "ALTER TABLE orders CHANGE status state TINYINT NOT NULL")
+	_, _ = table.Expire(t.Context(), []string{"1"})
+	_, err := table.Expire(t.Context(), []string{"1"})
+	if misfit, ok := errors.AsType[*orderdb.MisfitError](err); !ok || !errors.Is(err, order.ErrUnavailable) || !strings.Contains(misfit.Error(), "no column status") {
+		t.Errorf("without the column: %v", err)
+	}
+	exec(t, shop.DB, "ALTER TABLE orders CHANGE state status TINYINT NOT NULL")
+	if outcome, err := expire("2"); outcome != order.OutcomeExpired {
+		t.Errorf("as it was again: %s, %v", outcome, err)
+	}
+}
+
 // A deadline that is no date, which lenient sessions may write, does not hide the orders behind it from the sweep.
 func TestDeadlinesThatAreNoDates(t *testing.T) {
 	shop := owntable.Open(t, amqptest.Database(t), "auto-increment")
