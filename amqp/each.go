@@ -26,8 +26,8 @@ func Each(f func(ctx context.Context, m Message) error) Handler {
 // Hopeless is err as the answer of a message that can never succeed: it is a dead letter at once.
 func Hopeless(err error) error { return &answer{Dead(err)} }
 
-// NotYet is the answer of a message that came too early, and that comes again after that time. No attempt
-// is counted.
+// NotYet is the answer of a message that came too early, and that comes again after that time, which is more than
+// zero. No attempt is counted.
 func NotYet(after time.Duration) error { return &answer{Defer(after)} }
 
 // Away is err as the answer of a message that is not to blame: a server is away that the work takes. It and

@@ -282,3 +282,25 @@ func TestTimerProcedureRights(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A checkout goes on with the id of the order that it has just inserted.
+func TestTimerProcedureKeepsTheLastInsertID(t *testing.T) {
+	db := amqptest.Database(t)
+	conn := session(t, db, "SET SESSION sql_mode = ''")
+	var before, after int64
+	for _, statement := range []string{
+		"CREATE TABLE shop (id BIGINT AUTO_INCREMENT PRIMARY KEY)", "INSERT INTO shop VALUES (), ()", "INSERT INTO shop VALUES ()",
+		"SET @before = LAST_INSERT_ID()", "CALL lapse_timer('order.payment_timeout', LAST_INSERT_ID(), '2031-05-06', NULL)",
+	} {
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := conn.QueryRowContext(t.Context(), "SELECT @before, LAST_INSERT_ID()").Scan(&before, &after); err != nil || before != 3 || after != 3 {
+		t.Errorf("the last id was %d and is %d, %v", before, after, err)
+	}
+	// A date that is none would never be due.
+	if _, err := conn.ExecContext(t.Context(), "CALL lapse_timer('order.payment_timeout', 1, '2031-05-00', NULL)"); err == nil || !strings.Contains(err.Error(), "lapse_timer: the deadline") {
+		t.Errorf("a partial date: %v", err)
+	}
+}

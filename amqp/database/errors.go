@@ -34,12 +34,14 @@ var dataErrors = []uint16{
 	1267, // illegal mix of collations: text that the column's character set cannot hold
 	1300, // invalid character string
 	1366, // incorrect value for a column
+	1369, // check option of a view
 	1411, // incorrect value for a function
 	1525, // incorrect value for a type
 	1526, // no partition for the value
 	1644, // SIGNAL, of a trigger or procedure, whatever its SQLSTATE
 	3819, // check constraint
 	3988, // character set conversion
+	4078, // MariaDB: a list where one value has to be
 }
 
 // IsConflict reports whether a transaction lost against another one (deadlock, lock wait time-out, a

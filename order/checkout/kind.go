@@ -15,7 +15,8 @@ type Kind struct {
 	// subscriber is a kind of its own. One that is taken away here goes on coming until its binding is deleted, which
 	// [amqp.Topology.Plan] finds as long as there is another.
 	Events []string
-	// Handler handles them in processes with the role [Kinds]. When nil, this program only makes the queue.
+	// Handler handles them in processes with the role [Kinds]. It has to end soon after its context does, or the process
+	// does not end either. When nil, this program only makes the queue.
 	Handler amqp.Handler
 	// Probe asks whether the server behind the handler works again, see [amqp.ConsumerConfig].
 	Probe func(ctx context.Context) error

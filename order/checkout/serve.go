@@ -166,7 +166,7 @@ func (p *process) loop(ctx context.Context) error {
 		// It needs no broker, and is needed most while there is none.
 		group.Go(func() error { return p.Sweeper().Run(ctx) })
 	}
-	if p.has(Sweep) && p.db != nil {
+	if (p.has(Sweep) || p.has(Kinds)) && p.db != nil {
 		pruner := inbox.Pruner{DB: p.db, Keep: p.cfg.InboxKeep, Logger: p.cfg.Logger}
 		group.Go(func() error { return pruner.Run(ctx) })
 	}

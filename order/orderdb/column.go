@@ -53,7 +53,7 @@ func (c column) isText() bool {
 
 // exact are the collations that tell an a from an A
 // (https://dev.mysql.com/doc/refman/8.4/en/charset-collation-names.html).
-var exact = regexp.MustCompile(`^binary$|_(bin|cs)(_|$)`)
+var exact = regexp.MustCompile(`^binary$|_(bin|cs)$`)
 
 func (c column) isExact() bool { return c.collation == "" || exact.MatchString(c.collation) }
 
@@ -95,15 +95,24 @@ func (c column) beforeAll() any {
 	return ""
 }
 
+// length is how many characters a text may have, 0 if that is not known.
+func (c column) length() int {
+	_, rest, _ := strings.Cut(c.full, "(")
+	digits, _, _ := strings.Cut(rest, ")")
+	n, _ := strconv.Atoi(digits)
+	return n
+}
+
 // members are those of an ENUM.
 func (c column) members() []string {
-	list := strings.TrimSuffix(strings.TrimPrefix(c.full, "enum('"), "')")
-	members := strings.Split(list, "','")
-	for i := range members {
-		members[i] = strings.ReplaceAll(members[i], "''", "'")
+	var members []string
+	for _, quoted := range enumMember.FindAllString(c.full, -1) {
+		members = append(members, strings.ReplaceAll(quoted[1:len(quoted)-1], "''", "'"))
 	}
 	return members
 }
+
+var enumMember = regexp.MustCompile(`'(?:[^']|'')*'`)
 
 // same is whether a value that the column has is the one that the mapping names.
 func (c column) same(mapped, found string) bool {
@@ -138,8 +147,9 @@ func (c deadlineColumn) bind(t time.Time) any {
 	return t.In(c.zone).Format(instantLayout)
 }
 
-// begin is the earliest deadline that is one: 0 and 0000-00-00 say that there is none.
-var begin = time.Unix(1, 0)
+// begin is the earliest deadline that is one. 0 and 0000-00-00 say that there is none, and any other before it is a
+// mistake: seconds that are taken for milliseconds, for instance, would make every order overdue.
+var begin = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // year9999 is the end of the years that a deadline may be in.
 var year9999 = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -151,14 +161,14 @@ func (c deadlineColumn) parse(text *string) (time.Time, error) {
 	}
 	if c.unit > 0 {
 		n, err := strconv.ParseInt(*text, 10, 64)
-		if err != nil || n < 0 || n >= year9999.UnixMicro()/c.unit.Microseconds() {
-			return time.Time{}, fmt.Errorf("its %s is %s, which is no number of %s since 1970", c.name, *text, c.unitName())
+		if err != nil || n < begin.UnixMicro()/c.unit.Microseconds() || n >= year9999.UnixMicro()/c.unit.Microseconds() {
+			return time.Time{}, fmt.Errorf("its %s is %s, which in %s since 1970 is no time of this century", c.name, *text, c.unitName())
 		}
 		return time.UnixMicro(n * c.unit.Microseconds()).UTC(), nil
 	}
 	t, err := time.ParseInLocation("2006-01-02 15:04:05.999999", *text, c.zone)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("its %s is %s, which is no time", c.name, *text)
+	if err != nil || t.Before(begin) {
+		return time.Time{}, fmt.Errorf("its %s is %s, which is no time of this century", c.name, *text)
 	}
 	return t.UTC(), nil
 }
@@ -172,7 +182,7 @@ func (c deadlineColumn) place(text string) (time.Time, error) {
 	}
 	var year, month, day int
 	if _, err := fmt.Sscanf(text, "%d-%d-%d", &year, &month, &day); err != nil {
-		return t, fmt.Errorf("its %s is %s, which is no time", c.name, text)
+		return t, fmt.Errorf("its %s is %s, which is no time of this century", c.name, text)
 	}
 	return time.Date(year, time.Month(max(month, 1)), max(day, 1), 0, 0, 0, 0, c.zone).UTC(), nil
 }
@@ -193,7 +203,7 @@ type layout struct {
 	pending  any
 	expired  any
 
-	selectRows, updateRows, selectOverdue string
+	selectRows, updateRows, countExpired, selectOverdue string
 }
 
 // compose makes the statements. Of the indexes, each is named if there is one.
@@ -211,6 +221,7 @@ func (l *layout) compose(m Mapping, idIndex, dueIndex string) {
 	l.selectRows = fmt.Sprintf("SELECT %s, %s, %s, CAST(UTC_TIMESTAMP(6) AS CHAR) FROM %s %s WHERE %s IN ? ORDER BY %[6]s",
 		l.id.value(), l.status.value(), l.deadline.value(), table, force(idIndex), id)
 	l.updateRows = fmt.Sprintf("UPDATE %s %s SET %s = ? WHERE %s IN ? AND %[3]s = ?", table, force(idIndex), status, id)
+	l.countExpired = fmt.Sprintf("SELECT COUNT(*) FROM %s %s WHERE %s IN ? AND %s = ?", table, force(idIndex), id, status)
 	l.selectOverdue = fmt.Sprintf(`SELECT %[1]s, %[2]s, CAST(UTC_TIMESTAMP(6) AS CHAR) FROM %[3]s %[4]s
 		WHERE %[5]s = ? AND %[6]s <= %[7]s AND %[6]s >= ? AND (%[6]s > ? OR %[8]s > ?) ORDER BY %[6]s, %[8]s LIMIT ?`,
 		l.id.value(), l.deadline.value(), table, force(dueIndex), status, deadline, l.deadline.ago(), id)

@@ -100,7 +100,7 @@ func (f *fitting) layout(ctx context.Context) (*layout, error) {
 	}
 	for i, text := range f.m.OnExpiry {
 		lists := len(idList.FindAllString(text, -1))
-		if err := f.prepare(ctx, fmt.Sprintf("on_expiry, statement %d", i+1), idList.ReplaceAllString(text, "(?)"), lists); err != nil {
+		if err := f.prepare(ctx, fmt.Sprintf("on_expiry, statement %d", i+1), idList.ReplaceAllString(text, "(?,?)"), 2*lists); err != nil {
 			return nil, err
 		}
 	}
@@ -132,6 +132,11 @@ func (f *fitting) table(ctx context.Context) (*layout, error) {
 		}
 		*named.column = columns[i]
 		complete = named.fits(columns[i]) && complete
+	}
+	if l.status.isText() {
+		if err := f.checkHolds(ctx, l.status); err != nil {
+			return nil, err
+		}
 	}
 	if l.status.name != "" {
 		if err := f.checkDistinct(ctx, l.status); err != nil {
@@ -195,7 +200,7 @@ func (f *fitting) columns(ctx context.Context) ([]column, error) {
 		f.wrong("there is no such table, or the login may not see it: name that of the orders, as table or database.table, and grant SELECT and UPDATE on it")
 		return nil, nil
 	case kind != "BASE TABLE":
-		f.wrong("it is a %s: name the table that has the orders", strings.ToLower(kind))
+		f.wrong("it is a %s, and not a plain table: name one that has the orders", strings.ToLower(kind))
 		return nil, nil
 	case engine != "InnoDB":
 		f.wrong("its engine is %s, which has no transactions: ALTER TABLE %s ENGINE = InnoDB", engine, f.m.sql())
@@ -259,12 +264,31 @@ func (f *fitting) fitsDeadline(c column) bool {
 		f.wrong("deadline_in is %s, but column %s is %s, which is an instant whatever the time zone: leave deadline_in out", in, c.name, c.full)
 	case c.isInteger() && zone != nil:
 		f.wrong("deadline_in is %s, but column %s is %s: write seconds or milliseconds, whichever it counts since 1970", in, c.name, c.full)
+	case f.m.DeadlineIn == Milliseconds && integers[c.kind] < 64:
+		f.wrong("deadline_in is milliseconds, but column %s is %s, which cannot hold those of today: write seconds, if that is what it counts", c.name, c.full)
 	case c.kind != "datetime" && c.kind != "timestamp" && !c.isInteger():
 		f.wrong("deadline: column %s is %s: it has to be DATETIME, TIMESTAMP, or a whole number of seconds or milliseconds since 1970", c.name, c.full)
 	default:
 		return true
 	}
 	return false
+}
+
+// checkHolds has the server say which of the statuses a text column cannot have.
+func (f *fitting) checkHolds(ctx context.Context, c column) error {
+	for _, s := range f.m.statuses() {
+		holds := true
+		if charset, _, found := strings.Cut(c.collation, "_"); found {
+			err := f.conn.QueryRowContext(ctx, fmt.Sprintf("SELECT CAST(CONVERT(CONVERT(? USING %s) USING utf8mb4) AS BINARY) = CAST(? AS BINARY)", charset), s.value, s.value).Scan(&holds)
+			if err != nil {
+				return err
+			}
+		}
+		if length := c.length(); !holds || length > 0 && len([]rune(s.value)) > length {
+			f.wrong("%s: column %s, which is %s, cannot hold %q: write what it has instead, or change the column", s.key, c.name, c.full, s.value)
+		}
+	}
+	return nil
 }
 
 // checkDistinct has the server say which of the statuses are one to the column.
@@ -292,11 +316,13 @@ func (f *fitting) checkDistinct(ctx context.Context, c column) error {
 
 // checkTimeZone is about TIMESTAMP, which is read in that of the session.
 func (f *fitting) checkTimeZone(ctx context.Context, c column) error {
-	var ahead int
-	if err := f.conn.QueryRowContext(ctx, "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), NOW())").Scan(&ahead); err != nil {
+	// In winter and in summer.
+	var utc bool
+	const ask = "SELECT UNIX_TIMESTAMP('2030-01-01') = 1893456000 AND UNIX_TIMESTAMP('2030-07-01') = 1909094400"
+	if err := f.conn.QueryRowContext(ctx, ask).Scan(&utc); err != nil {
 		return err
 	}
-	if ahead != 0 {
+	if !utc {
 		f.wrong("deadline: column %s is %s, and the time zone of this program's sessions is not UTC: make the pool with database.Open, or set their time_zone to +00:00", c.name, c.full)
 	}
 	return nil

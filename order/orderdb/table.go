@@ -175,7 +175,18 @@ func (t *Table) expireDue(tx *gorm.DB, l *layout, due []row, now time.Time, lock
 	if err := t.emit(tx, events, nil); err != nil {
 		return err
 	}
-	return t.onExpiry(tx, known, lock)
+	if err := t.onExpiry(tx, known, lock); err != nil {
+		return err
+	}
+	// What is pending again would be expired again, with all that belongs to it.
+	var stay int
+	if err := tx.Raw(l.countExpired, known, l.expired).Row().Scan(&stay); err != nil {
+		return fmt.Errorf("counting what expired in %s: %w", t.mapping.Table, err)
+	}
+	if stay != len(ids) {
+		return fmt.Errorf("%d of %d orders did not stay expired: a trigger of %s or a statement of on_expiry changes their %s or their id", len(ids)-stay, len(ids), t.mapping.Table, t.mapping.Status)
+	}
+	return nil
 }
 
 // onExpiry runs the shop's own statements.

@@ -78,7 +78,7 @@ func TestOwnTablesAreReadByIndexes(t *testing.T) {
 					t.Errorf("%s\nis done by %+v", p.sql, p)
 				}
 			}
-			if seen != "SELECT SELECT SELECT UPDATE " {
+			if seen != "SELECT SELECT SELECT UPDATE SELECT " {
 				t.Errorf("what was looked at is %s", seen)
 			}
 		})

@@ -176,9 +176,9 @@ func TestRowsThatMakeNoSense(t *testing.T) {
 		Table: "orders", ID: "id", Status: "status", Deadline: "due", DeadlineIn: orderdb.Milliseconds,
 		Pending: "0", Paid: []string{"1"}, Expired: "2",
 	}, orderdb.Config{})
-	exec(t, db, "INSERT INTO orders VALUES (1, 7, 1), (2, NULL, 1), (3, 0, NULL), (4, 0, 0), (5, 0, -1), (6, 0, ?), (7, 1, NULL), (8, 0, 1000)", int64(math.MaxInt64))
-	said := map[string]string{"1": `its status is "7"`, "2": "its status is NULL", "3": "no deadline in due", "4": "no deadline in due", "5": "its due is -1", "6": "its due is 9223372036854775807"}
-	ids := []string{"1", "2", "3", "4", "5", "6", "7", "8"}
+	exec(t, db, "INSERT INTO orders VALUES (1, 7, 1), (2, NULL, 1), (3, 0, NULL), (4, 0, 0), (5, 0, -1), (6, 0, ?), (7, 1, NULL), (8, 0, 1735689600000), (9, 0, 1735689600)", int64(math.MaxInt64))
+	said := map[string]string{"1": `its status is "7"`, "2": "its status is NULL", "3": "no deadline in due", "4": "no deadline in due", "5": "its due is -1", "6": "its due is 9223372036854775807", "9": "its due is 1735689600, which in milliseconds since 1970 is no time of this century"}
+	ids := []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"}
 
 	heads, err := table.Find(t.Context(), ids)
 	if len(heads) != 2 || heads["7"].Status != order.Paid || heads["8"].Status != order.Pending {
@@ -227,6 +227,22 @@ func TestATriggerThatRefusesAnOrder(t *testing.T) {
 		if failed := e.Outcome == order.OutcomeFailed; failed != (e.ID == "13") || failed && !strings.Contains(e.Err.Error(), "this one is special") {
 			t.Errorf("order %s: %s %v", e.ID, e.Outcome, e.Err)
 		}
+	}
+}
+
+// What sets an order back to pending would have it expired again and again, with its stock and its event.
+func TestAnOrderThatIsSetBack(t *testing.T) {
+	shop := owntable.Open(t, amqptest.Database(t), "auto-increment")
+	shop.Mapping.OnExpiry = []string{"UPDATE orders SET status = 0 WHERE id IN (:ids) AND id = 2"}
+	table := orderdb.NewTable(shop.DB, shop.Mapping, orderdb.Config{})
+	exec(t, shop.DB, "INSERT INTO orders (id, status, pay_until) VALUES (1, 0, '2026-01-01'), (2, 0, '2026-01-01')")
+	expiries, err := table.Expire(t.Context(), []string{"1", "2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, second := expiries.Orders[0], expiries.Orders[1]; first.Outcome != order.OutcomeExpired ||
+		second.Outcome != order.OutcomeFailed || !strings.Contains(second.Err.Error(), "did not stay expired") {
+		t.Errorf("it gave %+v", expiries)
 	}
 }
 
