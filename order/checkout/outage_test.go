@@ -128,9 +128,9 @@ func TestTheBrokerIsDownPastTheDeadlines(t *testing.T) {
 	relay := s.startHere(s.url, checkout.Relay)
 	relay.awaitReady()
 	// On rungs, and between them.
-	s.orders("rung", due/2, 2*time.Second)
-	s.orders("between", due/2, 2600*time.Millisecond)
-	await(t, 2*time.Second, "all timers are on their way", func() bool {
+	s.orders("rung", due/2, 5*time.Second)
+	s.orders("between", due/2, 5600*time.Millisecond)
+	await(t, 5*time.Second, "all timers are on their way", func() bool {
 		return s.sql("SELECT COUNT(*) FROM lapse_outbox WHERE due_at IS NOT NULL") == 0
 	})
 	relay.end()
@@ -183,8 +183,8 @@ func TestTheDatabaseIsReadOnlyForAWhile(t *testing.T) {
 	relay := s.start(s.url, checkout.Relay)
 	r := s.start(s.url, checkout.Timer)
 	r.awaitReady()
-	s.orders("o", due, time.Second)
-	await(t, time.Second, "all timers are on their way", func() bool {
+	s.orders("o", due, 5*time.Second)
+	await(t, 5*time.Second, "all timers are on their way", func() bool {
 		return s.sql("SELECT COUNT(*) FROM lapse_outbox WHERE due_at IS NOT NULL") == 0
 	})
 	s.exec("SET GLOBAL read_only = 1")
