@@ -80,6 +80,34 @@ func Declare(t testing.TB, conn *amqp.Conn, topology amqp.Topology) {
 	}
 }
 
+// Tap is the bodies of what is published to the exchange with that key from now on, as they come, until the test ends.
+func Tap(t testing.TB, conn *amqp.Conn, exchange, key string) <-chan []byte {
+	t.Helper()
+	channel, err := conn.Channel(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { channel.Close() })
+	queue, err := channel.QueueDeclare("", false, true, true, false, nil)
+	if err == nil {
+		err = channel.QueueBind(queue.Name, key, exchange, false, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := channel.Consume(queue.Name, "", true, true, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bodies := make(chan []byte, 10_000)
+	go func() {
+		for d := range deliveries {
+			bodies <- d.Body
+		}
+	}()
+	return bodies
+}
+
 // Namespace is one that no other test uses.
 func Namespace() string { return "lapse-test-" + strings.ToLower(rand.Text()[:12]) }
 

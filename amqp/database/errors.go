@@ -72,10 +72,10 @@ func IsDuplicate(err error) bool {
 //
 // What the server answers is an outage, unless it is a conflict ([IsConflict]) or about the data:
 // SQLSTATE class 01 (warning, in strict mode an error), 02 (no data), 21 (number of values or rows), 22 (value), 23
-// (constraint) or 45 (a trigger's own), a packet that is too large, and a few like them. So is what the driver and the network say of a connection, and the end of a context
-// under a statement. Anything else (nil, an application's own error, gorm.ErrRecordNotFound, a failed
-// HTTP request) did not come from a database and is not an outage. A network or context error does
-// not tell whose it is, so ask only about an error that a call to the database returned.
+// (constraint) or 45 (a trigger's own), a packet that is too large, and a few like them. So is what the driver and the
+// network say of a connection, and the end of a context under a statement. Anything else (nil, an application's own error,
+// gorm.ErrRecordNotFound, a failed HTTP request) did not come from a database and is not an outage. A network or
+// context error does not tell whose it is, so ask only about an error that a call to the database returned.
 func IsOutage(err error) bool {
 	if err == nil {
 		return false

@@ -104,7 +104,10 @@ func (f apiFlags) api(does roles, orders kept, shutdown time.Duration, registry 
 
 // apiConfig lets everybody in, on loopback.
 func apiConfig(orders kept, logger *slog.Logger) web.Config {
-	cfg := web.Config{Namespace: orders.Topology().Namespace, Pauses: orders.Switch, Sweep: orders.Sweeper().Once, Check: orders.Check, Version: version, Logger: logger}
+	cfg := web.Config{
+		Namespace: orders.Topology().Namespace, Switch: orders.Switch, Sweep: orders.Sweeper().Once, Check: orders.Check,
+		Version: version, Logger: logger,
+	}
 	if orders.shop != nil {
 		cfg.Orders, cfg.Submit = orders.shop.Service, orders.shop.Submit
 	}

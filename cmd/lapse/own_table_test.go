@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,29 +10,19 @@ import (
 
 	"github.com/lapse-go/lapse/amqp/amqptest"
 	"github.com/lapse-go/lapse/amqp/database"
+	owntable "github.com/lapse-go/lapse/deploy/examples/own-table"
 )
 
 // A checkout in any language inserts an order and calls for its timer, in one transaction: the program closes it on
 // time, and tells everybody.
 func TestAnOrderInTheShopsOwnTable(t *testing.T) {
 	s := newService(t)
-	const example = "../../deploy/examples/own-table/auto-increment/"
-	schema, err := os.ReadFile(example + "schema.sql")
+	owntable.Open(t, s.db, "auto-increment")
+	mapping, err := filepath.Abs("../../deploy/examples/own-table/auto-increment/lapse.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for statement := range strings.SplitSeq(string(schema), ";\n") {
-		if strings.TrimSpace(statement) != "" {
-			if err := s.db.Exec(statement).Error; err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	mapping, err := filepath.Abs(example + "lapse.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	expired := s.events("order.expired")
+	expired := amqptest.Tap(t, amqptest.Conn(t), s.topology.Events(), "order.expired")
 	r := s.start("--table=" + mapping)
 
 	var id string
@@ -75,32 +64,4 @@ func TestAnOrderInTheShopsOwnTable(t *testing.T) {
 		t.Errorf("paused: %v, %v", p, err)
 	}
 	r.stop()
-}
-
-// events are the bodies of the events of a type, from now on.
-func (s *service) events(eventType string) <-chan []byte {
-	s.t.Helper()
-	channel, err := amqptest.Conn(s.t).Channel(s.t.Context())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() { channel.Close() })
-	queue, err := channel.QueueDeclare("", false, true, true, false, nil)
-	if err == nil {
-		err = channel.QueueBind(queue.Name, eventType, s.topology.Events(), false, nil)
-	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	deliveries, err := channel.Consume(queue.Name, "", true, true, false, false, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	bodies := make(chan []byte, 100)
-	go func() {
-		for d := range deliveries {
-			bodies <- d.Body
-		}
-	}()
-	return bodies
 }

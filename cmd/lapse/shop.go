@@ -78,7 +78,7 @@ func (f tableFlag) keep(db *gorm.DB, cfg checkout.Config) (kept, error) {
 // roles are those of this process. Of all, those that have nothing to do are left out.
 func (k kept) roles(asked roles) (roles, error) {
 	if slices.Equal(asked, checkout.Roles) {
-		return slices.DeleteFunc(slices.Clone(asked), func(r checkout.Role) bool { return r == checkout.Place && k.shop == nil }), nil
+		return k.Roles(), nil
 	}
 	if slices.Contains(asked, checkout.Place) && k.shop == nil {
 		return nil, fmt.Errorf("%w: --role=%s: place is for orders in Lapse's tables, but --table says that they are in the shop's own", errUsage, asked)

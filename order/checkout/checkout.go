@@ -14,7 +14,7 @@ type Checkout struct {
 	*order.Service
 	*Closer
 
-	store *orderdb.Store
+	orders *orderdb.Store
 }
 
 // New puts a Checkout together on a pool, which should come from [database.Open] but may be the shop's
@@ -24,10 +24,10 @@ type Checkout struct {
 // [database.Open]: https://pkg.go.dev/github.com/lapse-go/lapse/amqp/database#Open
 func New(db *gorm.DB, cfg Config) (*Checkout, error) {
 	c := &Checkout{Closer: &Closer{db: db, tables: migrations.All}}
-	c.store = orderdb.New(db, orderdb.Config{Emit: orderamqp.Emit(cfg.Topology()), Committed: c.Wake})
-	c.Service = &order.Service{Repository: c.store, Window: cfg.Window}
+	c.orders = orderdb.New(db, orderdb.Config{Emit: orderamqp.Emit(cfg.Topology()), Committed: c.Wake})
+	c.Service = &order.Service{Repository: c.orders, Window: cfg.Window}
 	c.placer = c.Service
-	if err := c.init(c.store, cfg); err != nil {
+	if err := c.init(c.orders, cfg); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -41,5 +41,5 @@ func New(db *gorm.DB, cfg Config) (*Checkout, error) {
 //
 // [database.Transact]: https://pkg.go.dev/github.com/lapse-go/lapse/amqp/database#Transact
 func (c *Checkout) PlaceIn(tx *gorm.DB, d order.Draft) (order.Order, error) {
-	return c.store.PlaceIn(tx, c.Prepare(d))
+	return c.orders.PlaceIn(tx, c.Prepare(d))
 }

@@ -33,9 +33,10 @@ type Closer struct {
 }
 
 // NewCloser closes the orders of a store that the shop has written itself (ordertest tests it). If the store has
-// a method Check(ctx) error, [Closer.Serve] calls it before it begins, and waits as long as the error wraps
-// [order.ErrUnavailable]. Without a store it only handles [Config].Kinds, for a subscriber for instance. The pool
-// is that of the database which has the outbox and the inbox; nil if there is none.
+// a method Check(ctx) error, [Closer.Check] asks it, too, and so does [Closer.Serve] before it begins, which waits
+// as long as the error wraps [order.ErrUnavailable]. Without a store no orders are closed, as in a subscriber that
+// only handles [Config].Kinds. The pool is that of the database which has the outbox, which is then relayed, and the
+// inbox; nil if there is none.
 func NewCloser(db *gorm.DB, store order.Store, cfg Config) (*Closer, error) {
 	c := &Closer{db: db, tables: []migrations.Set{migrations.Transport}}
 	if err := c.init(store, cfg); err != nil {

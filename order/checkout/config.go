@@ -15,7 +15,7 @@ import (
 )
 
 // Config says how a service works. The zero value serves. What concerns placing has to be the same in
-// every process of the service; the rest concerns only those that call [Checkout.Serve].
+// every process of the service; the rest concerns only those that call [Closer.Serve].
 type Config struct {
 	// Namespace begins the names of all exchanges and queues. "lapse" when empty. Placing needs it, too:
 	// what is written to the outbox names the exchange that it goes to.

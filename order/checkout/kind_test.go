@@ -238,29 +238,7 @@ func (s *shop) tap(eventType string) <-chan []byte {
 // tapOn is the bodies of what is published to an exchange.
 func (s *shop) tapOn(exchange, key string) <-chan []byte {
 	s.t.Helper()
-	channel, err := s.broker.Channel(s.t.Context())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() { channel.Close() })
-	queue, err := channel.QueueDeclare("", false, true, true, false, nil)
-	if err == nil {
-		err = channel.QueueBind(queue.Name, key, exchange, false, nil)
-	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	deliveries, err := channel.Consume(queue.Name, "", true, true, false, false, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	bodies := make(chan []byte, 10_000)
-	go func() {
-		for d := range deliveries {
-			bodies <- d.Body
-		}
-	}()
-	return bodies
+	return amqptest.Tap(s.t, s.broker, exchange, key)
 }
 
 // publishEvents publishes them once more.

@@ -14,8 +14,8 @@ import (
 	"github.com/lapse-go/lapse/order"
 )
 
-// Ready is nil while [Closer.Serve] is connected to the broker, its timers and the orders to place are
-// being handled, or expiry is paused, and [Checkout.Submit] can publish, as far as these are its roles; it
+// Ready is nil while [Closer.Serve] is connected to the broker, its messages are being handled (timers, orders to
+// place, further kinds), or expiry is paused, and [Checkout.Submit] can publish, as far as these are its roles; it
 // else says why not.
 func (c *Closer) Ready() error {
 	p := c.process.Load()
@@ -25,8 +25,8 @@ func (c *Closer) Ready() error {
 	return p.ready()
 }
 
-// Check is nil while the process is ready (see [Closer.Ready]) and the database answers and has the tables
-// of this program, and else says why not. It takes as long as ctx lets it.
+// Check is nil while the process is ready (see [Closer.Ready]), the database answers and has the tables of this
+// program, and the store finds nothing wrong with its own, and else says why not. It takes as long as ctx lets it.
 func (c *Closer) Check(ctx context.Context) error {
 	if err := c.Ready(); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (c *Closer) Check(ctx context.Context) error {
 	return c.checkTables(ctx)
 }
 
-// checkTables is nil if the tables are there, and what the store says of its own.
+// checkTables is nil if the tables are there and the store, if it has a method Check, finds nothing wrong with its own.
 func (c *Closer) checkTables(ctx context.Context) error {
 	if c.db != nil {
 		pool, err := c.db.DB()

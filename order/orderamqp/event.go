@@ -38,8 +38,8 @@ type EventData struct {
 	Tags     []string  `json:"tags,omitempty"`
 	Lines    []Line    `json:"lines,omitempty"` // these two not of orders in a table of the shop's own
 	Total    Money     `json:"total,omitzero"`
-	PlacedAt time.Time `json:"placed_at,omitzero"` // these two of all but order.refused
-	Deadline time.Time `json:"deadline,omitzero"`
+	PlacedAt time.Time `json:"placed_at,omitzero"` // nor this one, nor of order.refused
+	Deadline time.Time `json:"deadline,omitzero"`  // of all but order.refused
 	ClosedAt time.Time `json:"closed_at,omitzero"`
 
 	Who         string    `json:"who,omitempty"` // order.cancelled, order.extended

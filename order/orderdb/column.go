@@ -147,9 +147,9 @@ func (c deadlineColumn) bind(t time.Time) any {
 	return t.In(c.zone).Format(instantLayout)
 }
 
-// begin is the earliest deadline that is one. 0 and 0000-00-00 say that there is none, and any other before it is a
+// year2000 is the earliest deadline that is one. 0 and 0000-00-00 say that there is none, and any other before it is a
 // mistake: seconds that are taken for milliseconds, for instance, would make every order overdue.
-var begin = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+var year2000 = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // year9999 is the end of the years that a deadline may be in.
 var year9999 = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -161,21 +161,21 @@ func (c deadlineColumn) parse(text *string) (time.Time, error) {
 	}
 	if c.unit > 0 {
 		n, err := strconv.ParseInt(*text, 10, 64)
-		if err != nil || n < begin.UnixMicro()/c.unit.Microseconds() || n >= year9999.UnixMicro()/c.unit.Microseconds() {
+		if err != nil || n < year2000.UnixMicro()/c.unit.Microseconds() || n >= year9999.UnixMicro()/c.unit.Microseconds() {
 			return time.Time{}, fmt.Errorf("its %s is %s, which in %s since 1970 is no time of this century", c.name, *text, c.unitName())
 		}
 		return time.UnixMicro(n * c.unit.Microseconds()).UTC(), nil
 	}
 	t, err := time.ParseInLocation("2006-01-02 15:04:05.999999", *text, c.zone)
-	if err != nil || t.Before(begin) {
+	if err != nil || t.Before(year2000) {
 		return time.Time{}, fmt.Errorf("its %s is %s, which is no time of this century", c.name, *text)
 	}
 	return t.UTC(), nil
 }
 
-// place is where a deadline stands among the others, also one that is none: 2025-00-00, for instance, comes before all
+// position is where a deadline stands among the others, also one that is none: 2025-00-00, for instance, comes before all
 // others of its year.
-func (c deadlineColumn) place(text string) (time.Time, error) {
+func (c deadlineColumn) position(text string) (time.Time, error) {
 	t, err := c.parse(&text)
 	if err == nil || c.unit > 0 {
 		return t, err

@@ -228,7 +228,7 @@ func (t *Table) Overdue(ctx context.Context, grace time.Duration, after order.Cu
 		return nil, err
 	}
 	if after.Deadline.IsZero() {
-		after.Deadline = begin
+		after.Deadline = year2000
 	}
 	deadline := l.deadline.bind(after.Deadline)
 	id, ok := l.id.bind(after.ID)
@@ -244,7 +244,7 @@ func (t *Table) Overdue(ctx context.Context, grace time.Duration, after order.Cu
 			return err
 		}
 		// One that is no time is listed, too, so that its expiry fails and is told, and the others are found.
-		o.Deadline, err = l.deadline.place(text)
+		o.Deadline, err = l.deadline.position(text)
 		o.Late = now.Sub(o.Deadline)
 		overdue = append(overdue, o)
 		return err

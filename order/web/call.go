@@ -36,7 +36,7 @@ func look[T any](ctx context.Context, s *Server, do func(context.Context) (T, er
 
 // callLong calls the database, within longTimeout, once that has answered a small question.
 func callLong[T any](ctx context.Context, s *Server, do func(context.Context) (T, error)) (T, error) {
-	if _, err := look(ctx, s, s.cfg.Pauses.Paused); err != nil {
+	if _, err := look(ctx, s, s.cfg.Switch.Paused); err != nil {
 		var none T
 		return none, err
 	}

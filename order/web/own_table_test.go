@@ -15,7 +15,7 @@ import (
 // Where the shop keeps its orders itself, there is what is left: pause, resume, sweep, and what the documents say.
 func TestWithoutOrders(t *testing.T) {
 	s := start(t, nil, func(cfg *web.Config) {
-		cfg.Pauses, cfg.Orders, cfg.Submit = order.Switch{PauseSwitch: cfg.Orders.Repository}, nil, nil
+		cfg.Switch, cfg.Orders, cfg.Submit = order.Switch{PauseSwitch: cfg.Orders.Repository}, nil, nil
 	})
 	if err := s.Pause(t.Context(), order.By{Why: "stocktaking"}); err != nil {
 		t.Error(err)

@@ -55,7 +55,7 @@ func (s *Server) registerPause(api huma.API) {
 		id: "get-pause", method: http.MethodGet, path: "/v1/pause", role: Viewer, status: http.StatusOK,
 		summary: "Show whether expiry is paused",
 	}, func(ctx context.Context, _ *struct{}) (*pauseAnswer, error) {
-		p, err := look(ctx, s, s.cfg.Pauses.Paused)
+		p, err := look(ctx, s, s.cfg.Switch.Paused)
 		if err != nil {
 			return nil, err
 		}
@@ -64,11 +64,11 @@ func (s *Server) registerPause(api huma.API) {
 	register(s, api, &operation{
 		id: "pause", method: http.MethodPost, path: "/v1/pause", role: Operator, status: http.StatusNoContent, maxBody: maxBody,
 		summary: "Pause expiry", doc: "Everywhere, at once; payment goes on. Nothing is expired any more once it is answered.",
-	}, s.switchPause(s.cfg.Pauses.Pause))
+	}, s.switchPause(s.cfg.Switch.Pause))
 	register(s, api, &operation{
 		id: "resume", method: http.MethodPost, path: "/v1/resume", role: Operator, status: http.StatusNoContent, maxBody: maxBody,
 		summary: "End the pause", doc: "What became due meanwhile is expired as the timers and the sweep get to it.",
-	}, s.switchPause(s.cfg.Pauses.Resume))
+	}, s.switchPause(s.cfg.Switch.Resume))
 	register(s, api, &operation{
 		id: "sweep", method: http.MethodPost, path: "/v1/sweep", role: Operator, status: http.StatusOK,
 		summary: "Expire overdue orders now", doc: "Does one round of the sweep, for orders whose timers did not come.",

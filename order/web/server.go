@@ -21,13 +21,13 @@ import (
 
 // Config says what a [Server] serves, and to whom.
 type Config struct {
-	// Orders are those in Lapse's tables. When nil, they are in a table of the shop's own, and Pauses is needed: only
+	// Orders are those in Lapse's tables. When nil, they are in a table of the shop's own, and Switch is needed: only
 	// pause, resume and sweep are served.
 	Orders *order.Service
-	// Pauses is Orders when nil.
-	Pauses Pauses
-	// Submit, needed with Orders, returns once the broker has taken the draft, which is then placed by whoever consumes it. Any
-	// error counts as [order.ErrNotAccepted].
+	// Switch pauses expiry. That of Orders when empty.
+	Switch order.Switch
+	// Submit, needed with Orders, returns once the broker has taken the draft, which is then placed by whoever
+	// consumes it. Any error counts as [order.ErrNotAccepted].
 	Submit func(ctx context.Context, d order.Draft) error
 	// Sweep does one round of the sweep.
 	Sweep func(ctx context.Context) (order.Summary, error)
@@ -44,13 +44,6 @@ type Config struct {
 	Registerer prometheus.Registerer
 	// Logger is slog.Default when nil.
 	Logger *slog.Logger
-}
-
-// Pauses is what stops every expiry, and lets it go on. An [order.Service] and an [order.Switch] are.
-type Pauses interface {
-	Pause(ctx context.Context, by order.By) error
-	Resume(ctx context.Context, by order.By) error
-	Paused(ctx context.Context) (order.Pause, error)
 }
 
 // Server is the API as an [http.Handler]. Safe for concurrent use.
@@ -83,10 +76,10 @@ const (
 
 // New makes the API of a shop.
 func New(cfg Config) (*Server, error) {
-	if cfg.Pauses == nil && cfg.Orders != nil {
-		cfg.Pauses = cfg.Orders
+	if cfg.Switch.PauseSwitch == nil && cfg.Orders != nil {
+		cfg.Switch.PauseSwitch = cfg.Orders.Repository
 	}
-	if cfg.Pauses == nil || cfg.Sweep == nil || cfg.Check == nil || (cfg.Orders == nil) != (cfg.Submit == nil) {
+	if cfg.Switch.PauseSwitch == nil || cfg.Sweep == nil || cfg.Check == nil || (cfg.Orders == nil) != (cfg.Submit == nil) {
 		return nil, errors.New("no orders, or nothing to submit to, sweep or check with: give all four, or, without orders, what pauses, sweeps and checks")
 	}
 	cfg.Namespace = cmp.Or(cfg.Namespace, "lapse")
