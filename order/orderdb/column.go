@@ -1,15 +1,10 @@
 package orderdb
 
 import (
-	"fmt"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/lapse-go/lapse/order"
 )
 
 // column is one as information_schema describes it.
@@ -117,143 +112,4 @@ var enumMember = regexp.MustCompile(`'(?:[^']|'')*'`)
 // same is whether a value that the column has is the one that the mapping names.
 func (c column) same(mapped, found string) bool {
 	return mapped == found || !c.isExact() && strings.EqualFold(mapped, found)
-}
-
-// deadlineColumn is how a deadline is kept.
-type deadlineColumn struct {
-	column
-	unit time.Duration  // of a number since 1970, or zero
-	zone *time.Location // of a DATETIME
-}
-
-// since1970 is SQL for the microseconds since 1970.
-const since1970 = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
-
-// ago is SQL for the deadlines of a number of microseconds, a parameter, ago. It is the same for all rows, so
-// that an index serves it.
-func (c deadlineColumn) ago() string {
-	if c.unit > 0 {
-		return fmt.Sprintf("(%s - ?) DIV %d", since1970, c.unit.Microseconds())
-	}
-	_, offset := time.Unix(0, 0).In(c.zone).Zone()
-	return fmt.Sprintf("UTC_TIMESTAMP(6) + INTERVAL %d SECOND - INTERVAL ? MICROSECOND", offset)
-}
-
-// bind is the time as it is compared with the column.
-func (c deadlineColumn) bind(t time.Time) any {
-	if c.unit > 0 {
-		return t.UnixMicro() / c.unit.Microseconds()
-	}
-	return t.In(c.zone).Format(instantLayout)
-}
-
-// year2000 is the earliest deadline that is one. 0 and 0000-00-00 say that there is none, and any other before it is a
-// mistake: seconds that are taken for milliseconds, for instance, would make every order overdue.
-var year2000 = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// year9999 is the end of the years that a deadline may be in.
-var year9999 = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// parse reads what the column has. Zero is none.
-func (c deadlineColumn) parse(text *string) (time.Time, error) {
-	if text == nil || *text == "0" && c.unit > 0 || strings.HasPrefix(*text, "0000-00-00") {
-		return time.Time{}, nil
-	}
-	if c.unit > 0 {
-		n, err := strconv.ParseInt(*text, 10, 64)
-		if err != nil || n < year2000.UnixMicro()/c.unit.Microseconds() || n >= year9999.UnixMicro()/c.unit.Microseconds() {
-			return time.Time{}, fmt.Errorf("its %s is %s, which in %s since 1970 is no time of this century", c.name, *text, c.unitName())
-		}
-		return time.UnixMicro(n * c.unit.Microseconds()).UTC(), nil
-	}
-	t, err := time.ParseInLocation("2006-01-02 15:04:05.999999", *text, c.zone)
-	if err != nil || t.Before(year2000) {
-		return time.Time{}, fmt.Errorf("its %s is %s, which is no time of this century", c.name, *text)
-	}
-	return t.UTC(), nil
-}
-
-// position is where a deadline stands among the others, also one that is none: 2025-00-00, for instance, comes before all
-// others of its year.
-func (c deadlineColumn) position(text string) (time.Time, error) {
-	t, err := c.parse(&text)
-	if err == nil || c.unit > 0 {
-		return t, err
-	}
-	var year, month, day int
-	if _, err := fmt.Sscanf(text, "%d-%d-%d", &year, &month, &day); err != nil {
-		return t, fmt.Errorf("its %s is %s, which is no time of this century", c.name, text)
-	}
-	return time.Date(year, time.Month(max(month, 1)), max(day, 1), 0, 0, 0, 0, c.zone).UTC(), nil
-}
-
-func (c deadlineColumn) unitName() string {
-	if c.unit == time.Second {
-		return Seconds
-	}
-	return Milliseconds
-}
-
-// layout is the table as the statements see it.
-type layout struct {
-	id       column
-	status   column
-	deadline deadlineColumn
-	statuses []mappedStatus
-	pending  any
-	expired  any
-
-	selectRows, updateRows, countExpired, selectOverdue string
-}
-
-// compose makes the statements. Of the indexes, each is named if there is one.
-func (l *layout) compose(m Mapping, idIndex, dueIndex string) {
-	l.pending, _ = l.status.bind(m.Pending)
-	l.expired, _ = l.status.bind(m.Expired)
-	l.statuses = m.statuses()
-	force := func(index string) string {
-		if index == "" {
-			return ""
-		}
-		return "FORCE INDEX (" + quoted(index) + ")"
-	}
-	table, id, status, deadline := m.sql(), quoted(l.id.name), quoted(l.status.name), quoted(l.deadline.name)
-	l.selectRows = fmt.Sprintf("SELECT %s, %s, %s, CAST(UTC_TIMESTAMP(6) AS CHAR) FROM %s %s WHERE %s IN ? ORDER BY %[6]s",
-		l.id.value(), l.status.value(), l.deadline.value(), table, force(idIndex), id)
-	l.updateRows = fmt.Sprintf("UPDATE %s %s SET %s = ? WHERE %s IN ? AND %[3]s = ?", table, force(idIndex), status, id)
-	l.countExpired = fmt.Sprintf("SELECT COUNT(*) FROM %s %s WHERE %s IN ? AND %s = ?", table, force(idIndex), id, status)
-	l.selectOverdue = fmt.Sprintf(`SELECT %[1]s, %[2]s, CAST(UTC_TIMESTAMP(6) AS CHAR) FROM %[3]s %[4]s
-		WHERE %[5]s = ? AND %[6]s <= %[7]s AND %[6]s >= ? AND (%[6]s > ? OR %[8]s > ?) ORDER BY %[6]s, %[8]s LIMIT ?`,
-		l.id.value(), l.deadline.value(), table, force(dueIndex), status, deadline, l.deadline.ago(), id)
-}
-
-// known are the ids that the column can have, bound.
-func (l *layout) known(ids []string) []any {
-	known := make([]any, 0, len(ids))
-	for _, id := range ids {
-		if bound, ok := l.id.bind(id); ok {
-			known = append(known, bound)
-		}
-	}
-	return known
-}
-
-// read says what a row's status and deadline mean.
-func (l *layout) read(status, deadline *string) (order.Status, time.Time, error) {
-	if status == nil {
-		return "", time.Time{}, fmt.Errorf("its %s is NULL", l.status.name)
-	}
-	i := slices.IndexFunc(l.statuses, func(s mappedStatus) bool { return l.status.same(s.value, *status) })
-	if i < 0 {
-		return "", time.Time{}, fmt.Errorf("its %s is %q, of which the mapping does not say whether it is pending, paid, cancelled or expired: add it", l.status.name, *status)
-	}
-	is := order.Status(l.statuses[i].key)
-	due, err := l.deadline.parse(deadline)
-	switch {
-	case is != order.Pending: // whatever its deadline was
-		return is, due, nil
-	case err == nil && due.IsZero():
-		err = fmt.Errorf("it is pending and has no deadline in %s", l.deadline.name)
-	}
-	return is, due, err
 }
