@@ -30,9 +30,9 @@ func Hopeless(err error) error { return &answer{Dead(err)} }
 // zero. No attempt is counted.
 func NotYet(after time.Duration) error { return &answer{Defer(after)} }
 
-// Away is err as the answer of a message that is not to blame: a server is away that the work takes. It and
-// the rest of its batch are handled again, those before it, too, when [ConsumerConfig.Probe] says so, and no
-// attempt is counted.
+// Away is err as the answer of a message that is not to blame: a server is away that the work takes. Its whole
+// batch is handled again, also the messages before it, when [ConsumerConfig.Probe] says so or, without one, after a
+// while; no attempt is counted.
 func Away(err error) error { return &awayError{err} }
 
 type awayError struct{ err error }

@@ -12,6 +12,7 @@ import (
 	"github.com/lapse-go/lapse/amqp/database"
 	"github.com/lapse-go/lapse/migrations"
 	"github.com/lapse-go/lapse/order"
+	"github.com/lapse-go/lapse/order/orderdb"
 )
 
 // Exit codes, the same for every command. Those from 64 on are the ones of sysexits(3), and 130 is what
@@ -40,6 +41,7 @@ var (
 // exitCode is what the error of a command comes to.
 func exitCode(ctx context.Context, err error) int {
 	var mismatch *amqp.MismatchError
+	var misfit *orderdb.MisfitError
 	switch {
 	case err == nil:
 		return exitOK
@@ -49,8 +51,8 @@ func exitCode(ctx context.Context, err error) int {
 		return exitPartly
 	case errors.Is(err, errUsage), errors.Is(err, order.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, errConfig), errors.Is(err, migrations.ErrPending), errors.As(err, &mismatch), isMisfit(err), isMySQL(err, noSuchDatabase, noSuchTable),
-		isAMQP(err, amqp091.NotAllowed): // no such vhost
+	case errors.Is(err, errConfig), errors.Is(err, migrations.ErrPending), errors.As(err, &mismatch), errors.As(err, &misfit),
+		isMySQL(err, noSuchDatabase, noSuchTable), isAMQP(err, amqp091.NotAllowed): // no such vhost
 		return exitConfig
 	case database.IsRefused(err), isMySQL(err, noGrant), isAMQP(err, amqp091.AccessRefused), errors.Is(err, amqp.ErrManagementRefused):
 		return exitNotAllowed

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/lapse-go/lapse/amqp"
@@ -68,7 +69,7 @@ func (f byFlags) by() order.By { return order.By{Who: f.Who, Why: f.Why} }
 func (f topologyFlags) checkout() checkout.Config {
 	cfg := checkout.Config{Namespace: f.Namespace, QueueType: f.QueueType, Ladder: amqp.Ladder(f.Rungs)}
 	for _, kind := range f.Kinds {
-		cfg.Kinds = append(cfg.Kinds, checkout.Kind{Name: kind})
+		cfg.Kinds = append(cfg.Kinds, checkout.Kind{Name: strings.TrimSpace(kind)})
 	}
 	return cfg
 }

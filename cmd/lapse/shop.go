@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -121,10 +120,4 @@ func (f shopFlags) wherever(cfg checkout.Config, do func(kept) error) error {
 		return err
 	}
 	return do(k)
-}
-
-// isMisfit is whether a table of the shop's own is not as it is described.
-func isMisfit(err error) bool {
-	_, ok := errors.AsType[*orderdb.MisfitError](err)
-	return ok
 }

@@ -18,9 +18,10 @@ import (
 
 // Serve does the work of the roles, of all that it can do if none is named, until ctx ends; it then finishes what
 // it has in hand and returns nil. It waits for servers that are away, at the start too; the role [API]
-// needs no database. It fails where waiting is senseless: when the database refuses the login or lacks
-// tables, unless API is all there is to do, or when the broker has a queue with other arguments. A broker
-// that refuses the login it asks again and again, since it does not tell that from being in trouble.
+// needs no database. It fails where waiting is senseless: when a role is none of [Closer.Roles], when the database
+// refuses the login or lacks tables, or the store cannot work, unless API is all there is to do, or when the broker
+// has a queue with other arguments. A broker that refuses the login it asks again and again, since it does not tell
+// that from being in trouble.
 func (c *Closer) Serve(ctx context.Context, broker amqp.Config, roles ...Role) error {
 	if len(roles) == 0 {
 		roles = c.Roles()
