@@ -43,10 +43,15 @@ func (t *Table) look(ctx context.Context) (*layout, error) {
 		return l, nil
 	}
 	if err := t.Check(ctx); err != nil {
-		return nil, fmt.Errorf("%w: %w", order.ErrUnavailable, err)
+		return nil, notReady{err}
 	}
 	return t.layout.Load(), nil
 }
+
+// notReady is an error of [Table.Check] as an [order.ErrUnavailable], in its own words: mostly the database is there.
+type notReady struct{ error }
+
+func (e notReady) Unwrap() []error { return []error{order.ErrUnavailable, e.error} }
 
 // doubt has the table looked at again after an error that no order is to blame for: it may have been altered, and
 // what does not fit is then told with its cure.
