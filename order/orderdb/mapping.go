@@ -115,7 +115,7 @@ func (m Mapping) flaws() (flaws []flaw) {
 		lists, open := idList.FindAllString(statement, -1), strings.Count(statement, ":ids")
 		switch {
 		case !changes.MatchString(statement):
-			wrong("on_expiry", i, "on_expiry, statement %d: write one that begins with INSERT, UPDATE, DELETE, REPLACE or WITH: others end the transaction, or change nothing in it", i+1)
+			wrong("on_expiry", i, "on_expiry, statement %d: write one that begins with INSERT, UPDATE, DELETE, REPLACE or WITH: others may end the transaction, or change nothing in it", i+1)
 		case strings.Contains(statement, "?"):
 			wrong("on_expiry", i, "on_expiry, statement %d: it has a question mark, which would be taken for a parameter: write CHAR(63) in a text", i+1)
 		case open == 0:
