@@ -37,7 +37,7 @@ func NewShop(dsn string) (*Shop, error) {
 //
 //	order.Line{SKU: "kettle", Quantity: 2, Price: order.Money{Amount: 1999, Currency: "EUR"}} // cents
 //
-// and s.orders.SetStock(ctx, "kettle", 100) has to come before the first order for a kettle.
+// and _, err := s.orders.SetStock(ctx, "kettle", 100) has to come before the first order for a kettle.
 func (s *Shop) Buy(ctx context.Context, cart string, lines []order.Line) error {
 	return database.Transact(ctx, s.db, func(tx *gorm.DB) error {
 		if _, err := s.orders.PlaceIn(tx, order.Draft{ID: cart, Lines: lines}); err != nil {
