@@ -32,31 +32,37 @@ func (e *MisfitError) Error() string {
 //
 // [order.ErrUnavailable]: https://pkg.go.dev/github.com/lapse-go/lapse/order#ErrUnavailable
 func (t *Table) Check(ctx context.Context) error {
+	_, err := t.check(ctx)
+	return err
+}
+
+// check returns the layout that it has stored.
+func (t *Table) check(ctx context.Context) (*layout, error) {
 	if err := t.mapping.Validate(); err != nil {
-		return err
+		return nil, err
 	}
 	pool, err := t.db.DB()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := migrations.Check(ctx, pool, migrations.OwnTable...); err != nil {
-		return unlessRefused(err)
+		return nil, unlessRefused(err)
 	}
 	conn, err := pool.Conn(ctx)
 	if err != nil {
-		return unlessRefused(fmt.Errorf("looking at table %s: %w", t.mapping.Table, err))
+		return nil, unlessRefused(fmt.Errorf("looking at table %s: %w", t.mapping.Table, err))
 	}
 	defer conn.Close()
 	f := fitting{conn: conn, m: t.mapping}
 	l, err := f.layout(ctx)
 	if err != nil {
-		return unlessRefused(fmt.Errorf("looking at table %s: %w", t.mapping.Table, err))
+		return nil, unlessRefused(fmt.Errorf("looking at table %s: %w", t.mapping.Table, err))
 	}
 	if len(f.misfits) > 0 {
-		return &MisfitError{t.mapping.Table, f.misfits}
+		return nil, &MisfitError{t.mapping.Table, f.misfits}
 	}
 	t.layout.Store(l)
-	return nil
+	return l, nil
 }
 
 // unlessRefused is unavailable, but leaves a refused login as it is, which waiting does not mend.
@@ -220,7 +226,11 @@ func (f *fitting) columns(ctx context.Context) ([]column, error) {
 func (f *fitting) prepare(ctx context.Context, what, statement string, params int) error {
 	found := 0
 	err := f.conn.Raw(func(conn any) error {
-		prepared, err := conn.(driver.ConnPrepareContext).PrepareContext(ctx, statement)
+		preparer, ok := conn.(driver.ConnPrepareContext)
+		if !ok {
+			return fmt.Errorf("the driver of the pool, %T, prepares nothing with a context: make the pool with database.Open", conn)
+		}
+		prepared, err := preparer.PrepareContext(ctx, statement)
 		if err != nil {
 			return err
 		}

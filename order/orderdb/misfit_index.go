@@ -21,6 +21,15 @@ func (i index) begins(columns ...string) bool {
 // indexes are the names of the unique one of the id, and of the one by which overdue orders are found. Both are
 // asked for only if their columns are there.
 func (f *fitting) indexes(ctx context.Context, l *layout) (id, due string, err error) {
+	// One that is switched off serves nobody, and cannot be named in a statement.
+	serves := "IS_VISIBLE = 'YES'"
+	var mariaDB bool
+	if err := f.conn.QueryRowContext(ctx, "SELECT VERSION() LIKE '%MariaDB%'").Scan(&mariaDB); err != nil {
+		return "", "", err
+	}
+	if mariaDB {
+		serves = "IGNORED = 'NO'"
+	}
 	var all []index
 	err = f.query(ctx, func(rows *sql.Rows) error {
 		var name, column string
@@ -36,7 +45,7 @@ func (f *fitting) indexes(ctx context.Context, l *layout) (id, due string, err e
 		last.columns = append(last.columns, column)
 		return nil
 	}, `SELECT INDEX_NAME, NON_UNIQUE = 0 AND NULLABLE <> 'YES', IF(SUB_PART IS NULL AND INDEX_TYPE = 'BTREE', COALESCE(COLUMN_NAME, ''), '')
-		FROM information_schema.STATISTICS`+ofTheTable+"ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX")
+		FROM information_schema.STATISTICS`+ofTheTable+"AND "+serves+" ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX")
 	if err != nil {
 		return "", "", err
 	}

@@ -42,10 +42,11 @@ func (t *Table) look(ctx context.Context) (*layout, error) {
 	if l := t.layout.Load(); l != nil {
 		return l, nil
 	}
-	if err := t.Check(ctx); err != nil {
+	l, err := t.check(ctx)
+	if err != nil {
 		return nil, notReady{err}
 	}
-	return t.layout.Load(), nil
+	return l, nil // not what is stored: others may doubt that already
 }
 
 // notReady is an error of [Table.Check] as an [order.ErrUnavailable], in its own words: mostly the database is there.

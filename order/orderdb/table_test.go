@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"gorm.io/gorm"
@@ -280,6 +281,39 @@ func TestATableThatIsAltered(t *testing.T) {
 	if outcome, err := expire("2"); outcome != order.OutcomeExpired {
 		t.Errorf("as it was again: %s, %v", outcome, err)
 	}
+}
+
+// Whoever looks at the table anew while others have it doubted again goes on with what it has seen.
+func TestATableThatIsDoubtedByMany(t *testing.T) {
+	shop := owntable.Open(t, amqptest.Database(t), "auto-increment")
+	table := orderdb.NewTable(shop.DB, shop.Mapping, orderdb.Config{})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	done := make(chan struct{})
+	var doubters sync.WaitGroup
+	doubters.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				_, _ = table.Overdue(ended, 0, order.Cursor{}, 1)
+			}
+		}
+	})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 25 {
+				if _, err := table.Overdue(t.Context(), 0, order.Cursor{}, 1); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(done)
+	doubters.Wait()
 }
 
 // A deadline that is no date, which lenient sessions may write, does not hide the orders behind it from the sweep.
