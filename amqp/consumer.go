@@ -35,7 +35,7 @@ func (f HandlerFunc) Handle(ctx context.Context, batch []Message) ([]Outcome, er
 	return f(ctx, batch)
 }
 
-// Outcome is what became of one message. Make one with [Done], [Defer], [Retry] or [Dead].
+// Outcome is what became of one message. Make one with [Done], [Defer], [Retry], [Dead] or [Park].
 type Outcome struct {
 	verb  verb
 	after time.Duration
@@ -49,6 +49,7 @@ const (
 	verbDeferred verb = "deferred"
 	verbRetried  verb = "retried"
 	verbDead     verb = "dead"
+	verbParked   verb = "parked"
 )
 
 // Done: the work is done, or there was none to do.
@@ -62,6 +63,10 @@ func Retry(err error) Outcome { return Outcome{verb: verbRetried, err: err} }
 
 // Dead: it can never succeed; it is buried at once.
 func Dead(err error) Outcome { return Outcome{verb: verbDead, err: err} }
+
+// Park: there is nowhere to keep this dead letter. It goes to [Topology.Parked] with all that it came with and the
+// reason in [HeaderParked], so that it can be put back when that is mended.
+func Park(err error) Outcome { return Outcome{verb: verbParked, err: err} }
 
 // String is for logs and tests: "done", "deferred by 5s", "dead: no such order".
 func (o Outcome) String() string {
@@ -84,7 +89,11 @@ type ConsumerConfig struct {
 	// Topology the queue belongs to. Its Kinds include Kind.
 	Topology Topology
 	// Kind is the kind of message handled here, whatever its routing key.
-	Kind    string
+	Kind string
+	// Queue is consumed instead of the kind's due queue. Kind is then no more than the name in logs and metrics: each
+	// message has its routing key as its kind. No rung leads back there, so any outcome but [Done] parks the message,
+	// and so does a panic.
+	Queue   string
 	Handler Handler
 	// Probe asks whether the server behind the handler can work again: nil says that it can. Without
 	// one, the batch itself is tried again and again.
@@ -128,6 +137,8 @@ func (c ConsumerConfig) Validate() error {
 	return c.Retry.Validate()
 }
 
+func (c ConsumerConfig) queue() string { return cmp.Or(c.Queue, c.Topology.DueQueue(c.Kind)) }
+
 func (c ConsumerConfig) withDefaults() ConsumerConfig {
 	c.Topology = c.Topology.withDefaults()
 	c.Workers = cmp.Or(c.Workers, 2)
@@ -144,7 +155,7 @@ func (c ConsumerConfig) withDefaults() ConsumerConfig {
 
 // Consumer takes the messages of one kind from their due queue, has them handled in batches, and
 // settles each as its outcome says: acknowledged when it is done; published again, confirmed, and then
-// acknowledged when it is deferred, retried or buried.
+// acknowledged when it is deferred, retried, buried or parked.
 type Consumer struct {
 	cfg     ConsumerConfig
 	workers []*worker

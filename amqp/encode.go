@@ -14,21 +14,21 @@ func (m *Publishing) encode() amqp091.Publishing {
 	out := amqp091.Publishing{
 		Headers:         m.Headers,
 		ContentType:     m.ContentType,
-		ContentEncoding: m.foreign.contentEncoding,
+		ContentEncoding: m.Properties.ContentEncoding,
 		DeliveryMode:    amqp091.Persistent,
-		Priority:        m.foreign.priority,
-		CorrelationId:   m.foreign.correlationID,
-		ReplyTo:         m.foreign.replyTo,
+		Priority:        m.Properties.Priority,
+		CorrelationId:   m.Properties.CorrelationID,
+		ReplyTo:         m.Properties.ReplyTo,
 		MessageId:       m.ID,
 		Timestamp:       m.Timestamp,
-		Type:            m.foreign.messageType,
+		Type:            m.Properties.Type,
 		AppId:           m.AppID,
 		Body:            m.Body,
 	}
-	if out.ContentType == "" {
+	if out.ContentType == "" && !m.verbatim {
 		out.ContentType = amqp091.MimeApplicationJSON
 	}
-	if out.Timestamp.IsZero() {
+	if out.Timestamp.IsZero() && !m.verbatim {
 		out.Timestamp = time.Now()
 	}
 	if m.Expiration > 0 {
@@ -45,8 +45,8 @@ func (m *Publishing) check(maxBytes int) (int, error) {
 	size := fixed
 	for _, field := range [...]struct{ name, value string }{
 		{"exchange", m.Exchange}, {"kind", m.Kind}, {"id", m.ID}, {"content type", m.ContentType}, {"app id", m.AppID},
-		{"content encoding", m.foreign.contentEncoding}, {"correlation id", m.foreign.correlationID},
-		{"reply-to", m.foreign.replyTo}, {"type", m.foreign.messageType},
+		{"content encoding", m.Properties.ContentEncoding}, {"correlation id", m.Properties.CorrelationID},
+		{"reply-to", m.Properties.ReplyTo}, {"type", m.Properties.Type},
 	} {
 		if len(field.value) > maxShort {
 			return 0, fmt.Errorf("its %s has %d bytes; AMQP allows %d", field.name, len(field.value), maxShort)
@@ -87,8 +87,17 @@ const (
 	// the broker ends the consumer's connection over it, each time again.
 	headerRoom = 8 << 10
 	maxShort   = 255 // bytes in AMQP's short strings
-	maxDepth   = 16  // of tables and lists in each other: one could contain itself
+	maxDepth   = 32  // of tables and lists in each other: what is deeper amqp091 does not read
 )
+
+// room is how many bytes of a frame the message's properties may take; 0 is as many as it likes. To what is sent as
+// it came, nothing is added later.
+func (m *Publishing) room(frame int) int {
+	if m.verbatim {
+		return frame
+	}
+	return frame - min(headerRoom, frame/2)
+}
 
 // tableSize is how many bytes a table takes on the wire.
 func tableSize(table amqp091.Table, depth int) (int, error) {

@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -21,6 +22,13 @@ const (
 	HeaderReason       = "lapse-reason"         // why it is a dead letter: a Reason
 	HeaderLetter       = "lapse-letter"         // identity of the dead letter, so that burying twice is one letter
 	HeaderReplay       = "lapse-replay"         // the replay job that published it last
+	HeaderDiedAt       = "lapse-died-at"        // when it was buried, RFC 3339 with milliseconds, UTC
+
+	HeaderFirstExchange = "lapse-first-exchange" // where it was published before any replay, and
+	HeaderFirstKey      = "lapse-first-key"      // with which routing key
+
+	HeaderParked = "lapse-parked" // why it is parked, see [Park]
+	HeaderDeath  = "lapse-death"  // what x-death said of a parked message, for x-death cannot be sent
 )
 
 // Reason says why a message is a dead letter.
@@ -30,6 +38,9 @@ const (
 	ReasonHopeless   Reason = "hopeless"     // its handler said that it can never succeed
 	ReasonOutOfTries Reason = "out-of-tries" // it failed as often as the retry policy allows
 )
+
+// deathHeaders are those of a dead letter only.
+var deathHeaders = []string{HeaderReason, HeaderLetter, HeaderDiedAt}
 
 // maxErrorText bounds, in bytes, an error text in a header: all headers have to fit in one frame.
 const maxErrorText = 1024
@@ -52,14 +63,28 @@ type Message struct {
 	// Headers holds AMQP field-table values (see amqp091.Table).
 	Headers map[string]any
 
-	foreign foreign
+	// Properties are kept on every way that the message takes.
+	Properties Properties
+
+	arrival Arrival
 }
 
-// foreign is what only programs other than Lapse set. It is kept on every way that the message takes.
-type foreign struct {
-	contentEncoding, correlationID, replyTo, messageType string
-	priority                                             uint8
+// Properties are those of AMQP that only programs other than Lapse set.
+type Properties struct {
+	ContentEncoding, CorrelationID, ReplyTo, Type string
+	Priority                                      uint8
 }
+
+// Arrival is how a message was delivered.
+type Arrival struct {
+	Exchange, RoutingKey string // it was published to, last
+	// Redelivered: it may have been delivered before. A broker that fails over says so of more messages than
+	// it has delivered.
+	Redelivered bool
+}
+
+// Arrival is how the broker delivered the message that a [Handler] got, and zero of any other.
+func (m Message) Arrival() Arrival { return m.arrival }
 
 // Publishing is a message on its way to an exchange.
 type Publishing struct {
@@ -69,6 +94,8 @@ type Publishing struct {
 	// Expiration is how long it may wait in a queue before it is dead-lettered. Zero leaves it to the
 	// queue; anything else is rounded up to a whole millisecond.
 	Expiration time.Duration
+
+	verbatim bool // nothing is added where the message leaves something out
 }
 
 // Attempt is the number of the attempt that this delivery is; the first delivery is attempt 1.
@@ -96,7 +123,8 @@ func (m Message) Attempt() int {
 // again is the message as it is published once more: a fresh one, without what the broker or a
 // former publisher added for the former delivery only. In particular it has no x-death: a message
 // that reaches a queue twice without a rejection in between is taken for a cycle and dropped, or
-// stuck for ever (https://github.com/rabbitmq/rabbitmq-server/issues/11159).
+// stuck for ever (https://github.com/rabbitmq/rabbitmq-server/issues/11159). Nor does it say that it is a
+// dead letter, or else it would pass for that one when the broker buries it later.
 func (m Message) again() Message {
 	headers := make(map[string]any, len(m.Headers)+4)
 	for key, value := range m.Headers {
@@ -104,6 +132,9 @@ func (m Message) again() Message {
 			continue
 		}
 		headers[key] = value
+	}
+	for _, key := range slices.Concat(deathHeaders, parkedHeaders) {
+		delete(headers, key)
 	}
 	m.Headers = headers
 	if m.ID == "" {
@@ -125,6 +156,7 @@ func (m Message) buried(reason Reason, err error, at time.Time) Message {
 	dead.Headers[HeaderAttempt] = int64(m.Attempt())
 	dead.Headers[HeaderReason] = string(reason)
 	dead.Headers[HeaderLetter] = letterID(m)
+	dead.Headers[HeaderDiedAt] = at.UTC().Format("2006-01-02T15:04:05.000Z")
 	return dead
 }
 
@@ -139,15 +171,11 @@ func (m Message) failed(err error, at time.Time) Message {
 	return next
 }
 
-// letterID is the same however often the same death is recorded. A message that nobody gave an id is
-// known by what it says.
+// letterID is the same however often the same death is recorded. What is in the message, and when it was made, counts as
+// well as its id: a program that gives two messages one id, for instance that of their order, has them both on the desk.
 func letterID(m Message) string {
 	replay, _ := m.Headers[HeaderReplay].(string)
-	id := m.ID
-	if id == "" {
-		id = fmt.Sprintf("%s\x00%s", m.Kind, m.Body)
-	}
-	name := fmt.Sprintf("%s\x00%d\x00%s", id, m.Attempt(), replay)
+	name := fmt.Sprintf("%s\x00%s\x00%d\x00%d\x00%s\x00%s", m.ID, m.Kind, m.Timestamp.Unix(), m.Attempt(), replay, m.Body)
 	return uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)).String()
 }
 
@@ -175,6 +203,9 @@ func received(d amqp091.Delivery) Message {
 		Timestamp:   d.Timestamp,
 		AppID:       d.AppId,
 		Headers:     d.Headers,
-		foreign:     foreign{d.ContentEncoding, d.CorrelationId, d.ReplyTo, d.Type, d.Priority},
+		Properties: Properties{
+			ContentEncoding: d.ContentEncoding, CorrelationID: d.CorrelationId, ReplyTo: d.ReplyTo, Type: d.Type, Priority: d.Priority,
+		},
+		arrival: Arrival{Exchange: d.Exchange, RoutingKey: d.RoutingKey, Redelivered: d.Redelivered},
 	}
 }

@@ -41,7 +41,7 @@ func TestTheSameDeathIsTheSameLetter(t *testing.T) {
 	}
 	replayed := m
 	replayed.Headers = map[string]any{HeaderReplay: "r"}
-	for name, other := range map[string]Message{"attempt": m.retried(errors.New("x"), time.Now()), "replay": replayed, "id": {ID: "other"}} {
+	for name, other := range map[string]Message{"attempt": m.retried(errors.New("x"), time.Now()), "replay": replayed, "id": {ID: "other", Kind: "k"}, "kind": {ID: "id", Kind: "other"}, "body": {ID: "id", Kind: "k", Body: []byte("other")}} {
 		if letter(other, "a") == one {
 			t.Errorf("another %s is the same letter", name)
 		}

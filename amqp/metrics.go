@@ -16,7 +16,7 @@ type Metrics struct {
 	// Published counts messages by what became of them: confirmed, unroutable, refused, unconfirmed,
 	// invalid.
 	Published *prometheus.CounterVec
-	// Handled counts messages by kind and outcome: done, deferred, retried, dead.
+	// Handled counts messages by kind and outcome: done, deferred, retried, dead, parked.
 	Handled *prometheus.CounterVec
 	// DeadLetters counts messages that became dead letters, by kind and reason: a [Reason], or
 	// "rejected" for one that could not be published again and that the broker buried as it came. What
@@ -91,7 +91,7 @@ func (m *Metrics) connection(name string) {
 
 // consumer does the same for the consumers of a kind.
 func (m *Metrics) consumer(kind string) {
-	for _, verb := range []verb{verbDone, verbDeferred, verbRetried, verbDead} {
+	for _, verb := range []verb{verbDone, verbDeferred, verbRetried, verbDead, verbParked} {
 		m.Handled.WithLabelValues(kind, string(verb))
 	}
 	for _, reason := range []string{string(ReasonHopeless), string(ReasonOutOfTries), reasonRejected} {

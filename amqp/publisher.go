@@ -169,7 +169,7 @@ func (p *Publisher) publish(ctx context.Context, messages []Publishing) []error 
 	}
 	for i := range messages {
 		m := &messages[i]
-		if m.ID == "" {
+		if m.ID == "" && !m.verbatim {
 			m.ID = newID()
 		}
 		size, err := m.check(p.cfg.MaxBytes)
@@ -344,8 +344,8 @@ func (p *Publisher) ask(l *link, question func() error) error {
 // from read.
 func (p *Publisher) sendOne(s *session, j *job, i int) error {
 	m := &j.messages[i]
-	if frame := s.link.Config.FrameSize; frame > 0 && j.sizes[i] > frame-min(headerRoom, frame/2) {
-		return fmt.Errorf("%w: its properties and headers take %d bytes; %d are allowed", ErrInvalid, j.sizes[i], frame-min(headerRoom, frame/2))
+	if room := m.room(s.link.Config.FrameSize); room > 0 && j.sizes[i] > room {
+		return fmt.Errorf("%w: its properties and headers take %d bytes; %d are allowed", ErrInvalid, j.sizes[i], room)
 	}
 	if !s.exchanges[m.Exchange] {
 		if err := p.find(j.ctx, s, m.Exchange); err != nil {

@@ -40,14 +40,17 @@ func (s *subscription) settle(finish context.Context, batch []amqp091.Delivery) 
 	busy := s.cfg.Metrics.WorkersBusy.WithLabelValues(s.cfg.Kind)
 	busy.Inc()
 	defer busy.Dec()
-	if age, known := s.age(batch); known {
+	// What is in another queue than the due queue was never due.
+	if age, known := s.age(batch); known && s.cfg.Queue == "" {
 		s.cfg.Metrics.DueAge.WithLabelValues(s.cfg.Kind).Set(age.Seconds())
 	}
 	messages := make([]Message, len(batch))
 	for i, delivery := range batch {
 		messages[i] = received(delivery)
-		// Whoever published straight to the queue had its name for a key, under which nothing comes back.
-		messages[i].Kind = s.cfg.Kind
+		if s.cfg.Queue == "" {
+			// Whoever published straight to the queue had its name for a key, under which nothing comes back.
+			messages[i].Kind = s.cfg.Kind
+		}
 	}
 	s.cfg.Metrics.BatchSize.WithLabelValues(s.cfg.Kind).Observe(float64(len(batch)))
 
@@ -164,7 +167,13 @@ func (s *subscription) next(m Message, outcome Outcome, now time.Time) (Publishi
 	if err == nil {
 		err = errors.New("the handler gave no reason")
 	}
-	switch outcome.verb {
+	verb := outcome.verb
+	if s.cfg.Queue != "" {
+		verb = verbParked // a rung leads to the due queue, which is not where it came from
+	}
+	switch verb {
+	case verbParked:
+		return m.parked(s.cfg.queue(), err, topology), verbParked
 	case verbDeferred:
 		step := topology.Ladder.Step(0, outcome.after)
 		return Publishing{Message: m.again(), Exchange: topology.Delay(step.Rung), Expiration: step.Expiration}, verbDeferred
@@ -218,7 +227,14 @@ func (s *subscription) followUp(ctx context.Context) error {
 		if errors.Is(err, ErrUnroutable) {
 			unroutable = err
 		}
-		if errors.Is(err, ErrInvalid) {
+		switch {
+		case !errors.Is(err, ErrInvalid):
+		case f.verb == verbParked:
+			// Nothing takes a message that is rejected from there, so it would be lost. If it cannot be published as it
+			// came either, it stays where it is.
+			s.cfg.Logger.Error("a message cannot be parked with the reason added", "message_id", f.publish.ID, "reason", f.publish.Headers[HeaderParked], "error", err)
+			f.publish = f.publish.unexplained()
+		default:
 			f.invalid = err
 		}
 		f.pause = min(max(2*f.pause, time.Second), followUpPause)

@@ -49,7 +49,7 @@ func (w *worker) open(ctx context.Context) (*subscription, error) {
 func (s *subscription) subscribe(ctx context.Context) (<-chan amqp091.Delivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	queue := s.cfg.Topology.DueQueue(s.cfg.Kind)
+	queue := s.cfg.queue()
 	var deliveries <-chan amqp091.Delivery
 	err := answered(ctx, func() error {
 		err := s.channel.Qos(s.cfg.Prefetch, 0, false)
