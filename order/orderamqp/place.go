@@ -33,7 +33,7 @@ func DecodePlace(m amqp.Message) (order.Draft, error) {
 	const looks = `{"id": "A-1", "lines": [{"sku": "kettle", "quantity": 2, "price": {"amount": 1999, "currency": "EUR"}}], "window": "30m"}`
 	var who struct{ ID string }
 	if err := json.Unmarshal(m.Body, &who); err != nil {
-		return order.Draft{}, fmt.Errorf("not an order, which looks like %s: %w", looks, err)
+		return order.Draft{}, fmt.Errorf("not an order: %w; one looks like %s", err, looks)
 	}
 	if order.ValidateID("id", who.ID) != nil {
 		return order.Draft{}, fmt.Errorf("an order with the id %.80q: give 1 to %d printable ASCII characters without spaces, as in %s", who.ID, order.MaxIDBytes, looks)

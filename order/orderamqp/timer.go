@@ -32,7 +32,7 @@ func EncodeTimer(t order.Timer) (amqp.Message, error) {
 func DecodeTimer(m amqp.Message) (order.Timer, error) {
 	var body timerBody
 	if err := json.Unmarshal(m.Body, &body); err != nil {
-		return order.Timer{}, fmt.Errorf(`not a timer, which looks like {"order_id": "A-1", "deadline": "2030-01-31T12:00:00Z"}: %w`, err)
+		return order.Timer{}, fmt.Errorf(`not a timer: %w; one looks like {"order_id": "A-1", "deadline": "2030-01-31T12:00:00Z"}`, err)
 	}
 	if err := order.ValidateID("order_id", body.OrderID); err != nil {
 		return order.Timer{}, err
