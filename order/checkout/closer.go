@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/lapse-go/lapse/amqp"
+	"github.com/lapse-go/lapse/amqp/deadletter"
 	"github.com/lapse-go/lapse/amqp/outbox"
 	"github.com/lapse-go/lapse/migrations"
 	"github.com/lapse-go/lapse/order"
@@ -27,9 +28,13 @@ type Closer struct {
 	cfg      Config
 	topology amqp.Topology
 	metrics  metrics
+	desk     *deadletter.Desk // nil if there is no database
 	relay    atomic.Pointer[outbox.Relay]
 	intake   intake
 	process  atomic.Pointer[process]
+
+	overviews overviews
+	measured  atomic.Pointer[Known[Queues]] // by the watch
 }
 
 // NewCloser closes the orders of a store that the shop has written itself (ordertest tests it). If the store has
@@ -62,6 +67,11 @@ func (c *Closer) init(store order.Store, cfg Config) error {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	c.store, c.cfg, c.topology, c.metrics = store, cfg, cfg.Topology(), newMetrics(cfg.Registerer)
+	if c.db != nil {
+		c.desk = deadletter.New(deadletter.Config{
+			DB: c.db, Topology: c.topology, Guard: orderamqp.Guard{Store: c.store}, Keep: cfg.DeskKeep, Registerer: cfg.Registerer, Logger: cfg.Logger,
+		})
+	}
 	for _, consumer := range c.consumers(c.Roles()) {
 		if err := consumer.Validate(); err != nil {
 			return err
@@ -82,6 +92,8 @@ func (c *Closer) cannot(r Role) error {
 		return errors.New("there is no store of orders")
 	case r == Relay && c.db == nil:
 		return errors.New("there is no database with an outbox")
+	case r == Desk && c.db == nil:
+		return errors.New("there is no database to keep dead letters in")
 	case r == Place && c.placer == nil:
 		return errors.New("the orders are kept by the shop itself, which places them itself")
 	case !slices.Contains(Roles, r):
@@ -89,6 +101,9 @@ func (c *Closer) cannot(r Role) error {
 	}
 	return nil
 }
+
+// Desk is where dead letters are worked on; nil if there is no database.
+func (c *Closer) Desk() *deadletter.Desk { return c.desk }
 
 // Topology is that of the service.
 func (c *Closer) Topology() amqp.Topology { return c.topology }

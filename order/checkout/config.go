@@ -42,6 +42,8 @@ type Config struct {
 	SweepEvery, SweepGrace time.Duration
 	// InboxKeep is for how long the inbox knows a message, see [inbox.Pruner]. 30 days when zero.
 	InboxKeep time.Duration
+	// DeskKeep is for how long a dead letter is kept after it was resolved. 90 days when zero.
+	DeskKeep time.Duration
 	// Hold and Shutdown: see [amqp.ConsumerConfig]. 10 min and 10 s when zero.
 	Hold, Shutdown time.Duration
 

@@ -13,6 +13,8 @@ func (c *Closer) consumers(roles []Role) (all []amqp.ConsumerConfig) {
 			all = append(all, c.timers())
 		case Place:
 			all = append(all, c.placements())
+		case Desk:
+			all = append(all, c.collect("desk.dead", c.topology.Dead()), c.collect("desk.unrouted", c.topology.Unrouted()))
 		case Kinds:
 			for _, kind := range c.cfg.Kinds {
 				if kind.Handler != nil {
@@ -35,6 +37,14 @@ func (c *Closer) placements() amqp.ConsumerConfig {
 	placer := &orderamqp.Placer{Orders: c.placer, Metrics: c.metrics.orders}
 	cfg := c.consumer(orderamqp.KindPlace, placer)
 	cfg.Probe, cfg.Workers = placer.Probe, c.cfg.PlaceWorkers
+	return cfg
+}
+
+// collect has what is in a queue of dead letters put on the desk.
+func (c *Closer) collect(name, queue string) amqp.ConsumerConfig {
+	cfg := c.consumer(name, c.desk.Handler(queue))
+	cfg.Queue, cfg.Probe = queue, c.desk.Probe
+	cfg.Workers, cfg.Batch, cfg.Prefetch = 1, 100, 100 // each may have megabytes
 	return cfg
 }
 

@@ -98,7 +98,7 @@ func (l loops) round(loop string, took time.Duration, err error) {
 // that is what a series can be removed from: what cannot be measured is not there, rather than a
 // number from before. NaN would say the same, but make NaN of every sum that it is part of.
 type watchMetrics struct {
-	paused, overdue, oldest, depth *prometheus.GaugeVec
+	paused, overdue, oldest, letters, depth *prometheus.GaugeVec
 }
 
 func newWatchMetrics(r prometheus.Registerer) watchMetrics {
@@ -109,6 +109,7 @@ func newWatchMetrics(r prometheus.Registerer) watchMetrics {
 		paused:  gauge("lapse_paused", "1 while expiry is paused. Absent while the database does not answer."),
 		overdue: gauge("lapse_overdue_orders", "Pending orders that the sweep should have expired, counted up to 1,000. Absent while the database does not answer."),
 		oldest:  gauge("lapse_overdue_oldest_seconds", "Since the deadline of the longest overdue of them. Absent while the database does not answer."),
+		letters: gauge("lapse_desk_open_letters", "Dead letters on the desk about which nobody has done anything, by reason, counted up to 100,000. Absent while the database does not answer.", "reason"),
 		depth:   gauge("lapse_queue_messages", "Messages that are ready in a queue. Absent while the broker does not answer, or if there is no such queue.", "queue", "role"),
 	}
 }

@@ -143,7 +143,9 @@ func TestOrdersArePlacedByMessage(t *testing.T) {
 	const good = 300
 	s := newShop(t, place{}, checkout.Config{SweepEvery: noSweep, Window: 3 * time.Second, PlaceWorkers: 3, Logger: quiet(t)})
 	queue := s.bindRefusals()
-	replicas := []*replica{s.start(s.url), s.start(s.url)}
+	// Nobody collects the dead letters.
+	roles := []checkout.Role{checkout.Place, checkout.Relay, checkout.Timer}
+	replicas := []*replica{s.start(s.url, roles...), s.start(s.url, roles...)}
 	for _, r := range replicas {
 		r.awaitReady()
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // Ready is nil while [Closer.Serve] is connected to the broker, its messages are being handled (timers, orders to
-// place, further kinds), or expiry is paused, and [Checkout.Submit] can publish, as far as these are its roles; it
+// place, further kinds, dead letters), or expiry is paused, and [Checkout.Submit] can publish, as far as these are its roles; it
 // else says why not.
 func (c *Closer) Ready() error {
 	p := c.process.Load()

@@ -66,8 +66,9 @@ type process struct {
 	// Apart, because a broker that is short of memory or disk reads no acks from who publishes. Nil in a
 	// process that only sweeps.
 	consuming, publishing *amqp.Conn
-	// The loops and Submit have one each: a queue that does not answer holds up its own publisher.
-	publisher, submitter *amqp.Publisher
+	// The loops and Submit have one each: a queue that does not answer holds up its own publisher. That of the desk
+	// publishes whatever the broker has taken before.
+	publisher, submitter, republisher *amqp.Publisher
 
 	declared chan struct{}                  // closed when the loops may begin
 	started  atomic.Pointer[[]func() error] // what has to be ready, once the loops have begun
@@ -100,11 +101,18 @@ func (p *process) connect(ctx context.Context, broker amqp.Config) (err error) {
 	}
 	cfg := amqp.PublisherConfig{Metrics: p.metrics.transport, Logger: p.cfg.Logger}
 	p.publisher, p.submitter = amqp.NewPublisher(p.publishing, cfg), amqp.NewPublisher(p.publishing, cfg)
+	cfg.MaxBytes = maxMessage
+	p.republisher = amqp.NewPublisher(p.publishing, cfg)
 	return nil
 }
 
+// maxMessage is the largest message that any broker can be told to take
+// (https://www.rabbitmq.com/docs/configure, max_message_size).
+const maxMessage = 512 << 20
+
 func (p *process) disconnect() {
 	p.intake.close()
+	p.republisher.Close()
 	p.submitter.Close()
 	p.publisher.Close()
 	p.publishing.Close()
@@ -186,7 +194,7 @@ func (p *process) loop(ctx context.Context) error {
 	return group.Wait()
 }
 
-// carry runs what needs the broker as well: the relay and the consumers.
+// carry runs what needs the broker as well: the relay, the desk and the consumers.
 func (p *process) carry(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var ready []func() error
@@ -199,8 +207,15 @@ func (p *process) carry(ctx context.Context) error {
 		ready = append(ready, p.publishing.Ready)
 		group.Go(func() error { return relay.Run(ctx) })
 	}
+	if p.has(Desk) {
+		ready = append(ready, p.publishing.Ready)
+		group.Go(func() error { return p.desk.Run(ctx, p.republisher) })
+	}
 	for _, cfg := range p.consumers(p.roles) {
 		cfg.Conn, cfg.Publisher = p.consuming, p.publisher
+		if cfg.Queue != "" {
+			cfg.Publisher = p.republisher
+		}
 		consumer, err := amqp.NewConsumer(cfg)
 		if err != nil {
 			return err // init has validated it

@@ -1,7 +1,6 @@
 package checkout
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -10,7 +9,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/lapse-go/lapse/amqp"
-	"github.com/lapse-go/lapse/order"
+	"github.com/lapse-go/lapse/amqp/deadletter"
 )
 
 const (
@@ -18,20 +17,21 @@ const (
 	watchEvery = 5 * time.Second
 	// watchWait bounds each measurement.
 	watchWait = 4 * time.Second
-	// overdueCounted is how many overdue orders are counted. More would say no more.
-	overdueCounted = 1000
 	// silentPause is the longest that a broker which is there, but does not answer, is left alone: each
 	// question that it does not answer occupies a channel until it does.
 	silentPause = 10 * time.Minute
 )
 
-// watch measures, until ctx ends, whether expiry is paused, which orders are overdue, and, unless conn is
-// nil, how much waits in each queue. What cannot be measured it removes from the metrics, and goes on
+// watch measures, until ctx ends, whether expiry is paused, which orders are overdue, how many dead letters are open,
+// and, unless conn is nil, how much waits in each queue. What cannot be measured it removes from the metrics, and goes on
 // with the rest.
 func (c *Closer) watch(ctx context.Context, conn *amqp.Conn) error {
 	var parts []func(context.Context) error
 	if c.store != nil {
 		parts = append(parts, c.watchPause, c.watchOverdue)
+	}
+	if c.desk != nil {
+		parts = append(parts, c.watchDesk)
 	}
 	if conn != nil {
 		parts = append(parts, c.depths(conn))
@@ -90,18 +90,27 @@ func (c *Closer) watchPause(ctx context.Context) error {
 
 func (c *Closer) watchOverdue(ctx context.Context) error {
 	m := c.metrics.watch
-	overdue, err := c.store.Overdue(ctx, cmp.Or(c.cfg.SweepGrace, order.SweepGrace), order.Cursor{}, overdueCounted)
+	overdue, err := c.overdue(ctx)
 	if err != nil {
 		m.overdue.Reset()
 		m.oldest.Reset()
 		return err
 	}
-	oldest := time.Duration(0)
-	if len(overdue) > 0 {
-		oldest = overdue[0].Late
+	m.overdue.WithLabelValues().Set(float64(overdue.Orders))
+	m.oldest.WithLabelValues().Set(overdue.Oldest.Seconds())
+	return nil
+}
+
+func (c *Closer) watchDesk(ctx context.Context) error {
+	m := c.metrics.watch
+	open, err := c.desk.Open(ctx)
+	if err != nil {
+		m.letters.Reset()
+		return err
 	}
-	m.overdue.WithLabelValues().Set(float64(len(overdue)))
-	m.oldest.WithLabelValues().Set(oldest.Seconds())
+	for _, reason := range deadletter.Reasons {
+		m.letters.WithLabelValues(string(reason)).Set(float64(open[reason]))
+	}
 	return nil
 }
 
@@ -125,6 +134,7 @@ func (c *Closer) depths(conn *amqp.Conn) func(context.Context) error {
 		} else {
 			pause.Reset()
 		}
+		c.measured.Store(&Known[Queues]{Queues{time.Now(), depths}, err})
 		for _, d := range depths {
 			if d.Missing {
 				m.depth.DeleteLabelValues(d.Queue, d.Role)

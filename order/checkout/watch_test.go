@@ -12,6 +12,7 @@ import (
 	"github.com/lapse-go/lapse/amqp"
 	"github.com/lapse-go/lapse/amqp/amqptest"
 	"github.com/lapse-go/lapse/amqp/database"
+	"github.com/lapse-go/lapse/amqp/deadletter"
 	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/checkout"
 )
@@ -76,11 +77,12 @@ func TestTheWatchWithoutTheDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := serve(t, c, metrics, s.url)
+	r := serve(t, c, metrics, s.url, checkout.Relay, checkout.Timer) // nobody takes what is unrouted
 	orders := func() int {
-		return r.series("lapse_paused") + r.series("lapse_overdue_orders") + r.series("lapse_overdue_oldest_seconds")
+		return r.series("lapse_paused") + r.series("lapse_overdue_orders") + r.series("lapse_overdue_oldest_seconds") + r.series("lapse_desk_open_letters")
 	}
-	await(t, rounds, "the orders are watched", func() bool { return orders() == 3 })
+	all := 3 + len(deadletter.Reasons)
+	await(t, rounds, "the orders are watched", func() bool { return orders() == all })
 
 	for name, fail := range map[string]func(){"refuses": proxy.Refuse, "does not answer": proxy.Stall} {
 		fail()
@@ -91,7 +93,7 @@ func TestTheWatchWithoutTheDatabase(t *testing.T) {
 			return r.metric("lapse_queue_messages", "role", "unrouted") == before+1
 		})
 		proxy.Restore()
-		await(t, rounds, "the orders are watched again", func() bool { return orders() == 3 })
+		await(t, rounds, "the orders are watched again", func() bool { return orders() == all })
 	}
 }
 

@@ -341,9 +341,9 @@ func (b *brokerSide) oldRungs(plan amqp.Plan) {
 
 func (b *brokerSide) letters(plan amqp.Plan, topology amqp.Topology) {
 	cures := map[string]string{
-		topology.Dead():     "the header lapse-error says why each is there: mend that, and have what is still needed sent again",
-		topology.Unrouted(): "their routing key is a kind that no queue is bound for: it is mistyped by who published them, or missing in the topology. Correct that, then publish them again or discard them",
-		topology.Parked():   "the database refused these dead letters: see why in the log, then publish them again or discard them",
+		topology.Dead():     notCollected,
+		topology.Unrouted(): notCollected,
+		topology.Parked():   "the database refused these dead letters, and the header lapse-parked says why: mend that, then move them back to the queue that the header lapse-parked-queue names",
 	}
 	before := len(b.findings)
 	var unknown []string
@@ -352,7 +352,7 @@ func (b *brokerSide) letters(plan amqp.Plan, topology amqp.Topology) {
 		switch {
 		case !ours || d.Object != "queue" || d.State == amqp.Missing:
 		case d.Messages > 0:
-			b.problem(Letters, fmt.Sprintf("%d wait in %s", d.Messages, d.Name), cure)
+			b.problem(Letters, fmt.Sprintf("%d wait in %s, not collected yet", d.Messages, d.Name), cure)
 		case d.Messages < 0:
 			unknown = append(unknown, d.Name)
 		}
@@ -365,9 +365,11 @@ func (b *brokerSide) letters(plan amqp.Plan, topology amqp.Topology) {
 	case len(unknown) > 0:
 		b.skip(Letters, "it is not known how many wait in "+strings.Join(unknown, ", "))
 	default:
-		b.fine(Letters, "none wait")
+		b.fine(Letters, "none that is not collected yet")
 	}
 }
+
+const notCollected = "nobody puts them on the desk: see that `lapse serve` runs with the role desk, and that it can write to the database"
 
 // some is the first few of a list, and how many more there are.
 func some(list []string) string {

@@ -13,6 +13,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/lapse-go/lapse/amqp/database"
+	"github.com/lapse-go/lapse/amqp/deadletter"
 	"github.com/lapse-go/lapse/amqp/outbox"
 	"github.com/lapse-go/lapse/migrations"
 	"github.com/lapse-go/lapse/order"
@@ -56,6 +57,7 @@ func (d *databaseSide) examine(ctx context.Context, dsn string, own *orderdb.Map
 		d.ownTable(ctx, db, own)
 		d.isolation(ctx, db)
 		d.outbox(ctx, db)
+		d.desk(ctx, db)
 		d.pause(ctx, db)
 	}
 	return "it takes the tables"
@@ -253,6 +255,27 @@ func isolationOf(tx *gorm.DB) (string, error) {
 		return "", err
 	}
 	return strings.ReplaceAll(level, "-", " ") + " by the session's setting (the privilege PROCESS would show more)", nil
+}
+
+func (d *databaseSide) desk(ctx context.Context, db *gorm.DB) {
+	open, err := deadletter.New(deadletter.Config{DB: db}).Open(ctx)
+	var all int64
+	var some []string
+	for _, reason := range deadletter.Reasons {
+		if n := open[reason]; n > 0 {
+			all += n
+			some = append(some, fmt.Sprintf("%d %s", n, reason))
+		}
+	}
+	switch {
+	case err != nil:
+		d.problem(Desk, err.Error(), "see to what the database says")
+	case all > 0:
+		d.problem(Desk, fmt.Sprintf("%d dead letters are open: %s", all, strings.Join(some, ", ")),
+			"see why with `lapse dead groups`, mend that, and replay or discard them")
+	default:
+		d.fine(Desk, "no dead letter is open")
+	}
 }
 
 func (d *databaseSide) outbox(ctx context.Context, db *gorm.DB) {

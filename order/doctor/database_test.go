@@ -6,7 +6,9 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/lapse-go/lapse/amqp"
 	"github.com/lapse-go/lapse/amqp/amqptest"
+	"github.com/lapse-go/lapse/amqp/deadletter"
 	"github.com/lapse-go/lapse/order/doctor"
 )
 
@@ -91,6 +93,21 @@ func TestSessionsAreAsLapseMakesThem(t *testing.T) {
 	if f := about(findings, doctor.Isolation, doctor.Fine); len(f) != 1 || f[0].Saw != "transactions are READ COMMITTED" {
 		t.Errorf("%v", f)
 	}
+}
+
+func TestOpenLetters(t *testing.T) {
+	db := amqptest.Database(t)
+	cfg := doctor.Config{Broker: deadBroker(t), DSN: amqptest.DSN(t, db)}
+	findings := examine(t, cfg)
+	want(t, findings, doctor.Broker, away)
+	if f := about(findings, doctor.Desk, doctor.Fine); len(f) != 1 || f[0].Saw != "no dead letter is open" {
+		t.Errorf("%v", f)
+	}
+	desk := deadletter.New(deadletter.Config{DB: db, Topology: amqp.Topology{}}).Handler("lapse.unrouted")
+	if _, err := desk.Handle(t.Context(), make([]amqp.Message, 2)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, examine(t, cfg), doctor.Broker, away, doctor.Desk, "2 dead letters are open: 2 unroutable")
 }
 
 func TestOutbox(t *testing.T) {

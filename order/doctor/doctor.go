@@ -49,6 +49,7 @@ const (
 	Isolation       = "isolation"
 	TimeZone        = "time zone"
 	Outbox          = "outbox"
+	Desk            = "desk"
 	Pause           = "pause"
 	Clocks          = "clocks"
 )
@@ -56,7 +57,7 @@ const (
 // Checks is all of them in that order.
 var Checks = []string{
 	Broker, BrokerVersion, Permissions, DeadLettering, ManagementAPI, Topology, QueueType, DeliveryLimits, OldRungs, Letters,
-	Database, DatabaseVersion, Migrations, OwnTable, Isolation, TimeZone, Outbox, Pause, Clocks,
+	Database, DatabaseVersion, Migrations, OwnTable, Isolation, TimeZone, Outbox, Desk, Pause, Clocks,
 }
 
 // Finding is what a check saw.
