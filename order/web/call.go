@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/lapse-go/lapse/amqp/database"
 	"github.com/lapse-go/lapse/order"
 )
 
@@ -18,10 +19,12 @@ const (
 	longTimeout = time.Minute
 	// How many calls use the database at the same time: fewer than the 16 connections that a pool has by
 	// default, since the loops that close orders live on the same pool. What looks, and waits for no lock,
-	// has places of its own, and so have the few that take long.
-	maxChanges = 8
-	maxLooks   = 4
-	maxLong    = 2
+	// has places of its own, and so have the few that take long, and those that look through all letters of the
+	// desk: exports, and searches for a text.
+	maxChanges  = 8
+	maxLooks    = 4
+	maxLong     = 2
+	maxSearches = 1
 )
 
 // call changes something in the database, within callTimeout.
@@ -36,11 +39,16 @@ func look[T any](ctx context.Context, s *Server, do func(context.Context) (T, er
 
 // callLong calls the database, within longTimeout, once that has answered a small question.
 func callLong[T any](ctx context.Context, s *Server, do func(context.Context) (T, error)) (T, error) {
+	return longCall(ctx, s, s.long, do)
+}
+
+// longCall is callLong with other places.
+func longCall[T any](ctx context.Context, s *Server, places chan struct{}, do func(context.Context) (T, error)) (T, error) {
 	if _, err := look(ctx, s, s.cfg.Switch.Paused); err != nil {
 		var none T
 		return none, err
 	}
-	return within(ctx, s, s.long, longTimeout, do)
+	return within(ctx, s, places, longTimeout, do)
 }
 
 // within returns when the call has ended, or its time is over. The call then ends by itself, and keeps its
@@ -66,7 +74,7 @@ func within[T any](ctx context.Context, s *Server, places chan struct{}, timeout
 	go func() {
 		defer func() { <-places }()
 		var r result
-		r.err = safely(func() (err error) { r.value, err = do(ctx); return err })
+		r.err = safely(func() (err error) { r.value, err = do(ctx); return outageOf(err) })
 		select {
 		case done <- r:
 		case <-ctx.Done(): // nobody waits any more
@@ -81,6 +89,14 @@ func within[T any](ctx context.Context, s *Server, places chan struct{}, timeout
 	case <-ctx.Done():
 		return late()
 	}
+}
+
+// outageOf marks errors of the database after which the same call may succeed. Those about orders are so already.
+func outageOf(err error) error {
+	if (database.IsOutage(err) || database.IsConflict(err)) && !errors.Is(err, order.ErrUnavailable) {
+		return fmt.Errorf("%w: %w", order.ErrUnavailable, err)
+	}
+	return err
 }
 
 // panicError is a panic as an error.

@@ -13,14 +13,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lapse-go/lapse/amqp/deadletter"
 	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/orderamqp"
 )
 
 // Client asks a [Server]. Methods that are named as those of [order.Service] do what these do, with the same
-// errors: what the service refuses is a [Problem], which wraps them. Who does something is said by the token,
-// whatever [order.By] says. It tries nothing again; whoever does so after an error should give orders ids of their
-// own. Safe for concurrent use.
+// errors, and those about dead letters what [deadletter.Desk] does: what the service refuses is a [Problem], which
+// wraps them. Who does something is said by the token, whatever [order.By] and [deadletter.By] say. It tries nothing
+// again; whoever does so after an error should give orders ids of their own. Safe for concurrent use.
 type Client struct {
 	base  string
 	token string
@@ -183,22 +184,58 @@ func (c *Client) order(ctx context.Context, method, path string, body any) (orde
 
 // ask makes one request. The reply may be nil.
 func (c *Client) ask(ctx context.Context, method, path string, body, reply any, header http.Header) error {
+	return c.askMuch(ctx, maxReply, method, path, body, reply, header)
+}
+
+// askMuch is ask with another limit.
+func (c *Client) askMuch(ctx context.Context, most int64, method, path string, body, reply any, header http.Header) error {
+	answer, err := c.send(ctx, method, path, body, header)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := readAnswer(answer, most)
+	if err != nil || reply == nil {
+		return err
+	}
+	if err := json.Unmarshal(text, reply); err != nil {
+		return fmt.Errorf("the answer to %s %s is not that of a Lapse service: %w", method, path, err)
+	}
+	return nil
+}
+
+func readAnswer(answer *http.Response, most int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(answer.Body, most+1))
+	r := answer.Request
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer to %s %s: %w", r.Method, r.URL.Path, err)
+	}
+	if int64(len(text)) > most {
+		return nil, fmt.Errorf("the answer to %s %s has more than %d bytes", r.Method, r.URL.Path, most)
+	}
+	return text, nil
+}
+
+// send sends a request, and returns the answer if that is no refusal. It has to be closed.
+func (c *Client) send(ctx context.Context, method, path string, body any, header http.Header) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		content = bytes.NewReader(text)
 	}
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for name, values := range header {
 		r.Header[name] = values
 	}
-	r.Header.Set("Accept", "application/json, "+problemMedia)
+	if r.Header.Get("Accept") == "" {
+		r.Header.Set("Accept", "application/json, "+problemMedia)
+	}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -207,26 +244,17 @@ func (c *Client) ask(ctx context.Context, method, path string, body, reply any, 
 	}
 	answer, err := c.http.Do(r)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if answer.StatusCode >= 200 && answer.StatusCode <= 299 {
+		return answer, nil
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, maxReply+1))
+	text, err := readAnswer(answer, maxReply)
 	if err != nil {
-		return fmt.Errorf("reading the answer to %s %s: %w", method, path, err)
+		return nil, err
 	}
-	if len(text) > maxReply {
-		return fmt.Errorf("the answer to %s %s has more than %d bytes", method, path, maxReply)
-	}
-	if answer.StatusCode < 200 || answer.StatusCode > 299 {
-		return readProblem(answer, text)
-	}
-	if reply == nil {
-		return nil
-	}
-	if err := json.Unmarshal(text, reply); err != nil {
-		return fmt.Errorf("the answer to %s %s is not that of a Lapse service: %w", method, path, err)
-	}
-	return nil
+	return nil, readProblem(answer, text)
 }
 
 // readProblem is the error that an answer tells, also if it is not the service's own but of a proxy before it.
@@ -248,6 +276,8 @@ func readProblem(answer *http.Response, text []byte) error {
 	switch {
 	case len(p.OutOfStock)+len(p.UnknownSKUs) > 0:
 		p.cause = &order.ShortageError{Short: p.OutOfStock, Unknown: p.UnknownSKUs}
+	case p.Type == replayRunning.uri():
+		p.cause = &deadletter.BusyError{Replay: p.Replay}
 	case p.cause != nil || p.Type != "about:blank":
 	case p.Status == http.StatusUnauthorized:
 		p.cause = ErrUnauthorized

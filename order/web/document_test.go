@@ -15,6 +15,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
+	"github.com/lapse-go/lapse/amqp/deadletter"
 	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/web"
 )
@@ -76,7 +77,9 @@ func TestTheDocument(t *testing.T) {
 		}
 	}
 	slices.Sort(ids)
-	if want := strings.Fields("asyncapi cancel-order extend-order extend-orders get-order get-pause get-stock health pause pay-order place-order ready resume schema-event schema-order.payment_timeout schema-order.place set-stock sweep"); !slices.Equal(ids, want) {
+	if want := strings.Fields("asyncapi audit cancel-order cancel-replay discard-dead-letters export-dead-letters extend-order extend-orders get-dead-letter get-order get-pause get-replay " +
+		"get-stock group-dead-letters health list-dead-letters list-replay-results list-replays overview pause pay-order place-order ready restore-dead-letters resume " +
+		"schema-event schema-order.payment_timeout schema-order.place set-stock start-replay sweep"); !slices.Equal(ids, want) {
 		t.Errorf("operations: %v", ids)
 	}
 	for _, unwanted := range []string{"$schema", "unpkg", "ErrorModel"} {
@@ -182,6 +185,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	ignored(s.Stock(ctx, "kettle", "none"))
 	ignored(s.PlaceAsync(ctx, draft("A-3"))) // without a broker
 	ignored(s.Paused(ctx))
+	ignored(s.Overview(ctx))
 	ignored(nil, s.Pause(ctx, order.By{Why: "the bank is away"}))
 	ignored(s.Paused(ctx))
 	ignored(s.Sweep(ctx))
@@ -190,7 +194,48 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	ignored(nil, s.Check(ctx))
 	ignored(viewer.Place(ctx, draft("A-4")))
 	ignored(nobody.Paused(ctx))
-	if c.count < 25 {
+	if c.count < 26 {
 		t.Errorf("only %d answers", c.count)
+	}
+}
+
+func TestAnswersOfTheDeskAreAsDocumented(t *testing.T) {
+	ctx, tokens := t.Context(), make(map[web.Role]string)
+	s := start(t, nil, withTokens(t, tokens))
+	letters := s.timers("A-1", "A-2", "", "A-4")
+	s.letter(5, map[string]any{"kind": []byte("\xff"), "headers": []byte(`{"a":{"$bytes":"\\xff"},"b":[null,1,true]}`), "properties": []byte(`{}`), "state": "settled", "resolved_at": "2030-02-01 00:00:00"})
+	// The schema is that of each line, here of the only one.
+	openapi3filter.RegisterBodyDecoder("application/x-ndjson", openapi3filter.JSONBodyDecoder)
+	t.Cleanup(func() { openapi3filter.UnregisterBodyDecoder("application/x-ndjson") })
+	c := &checked{t: t, by: documented(t, s.document()), next: s.http.Transport}
+	s.http.Transport = c
+	s.Client = s.client(tokens[web.Operator])
+	filter, all, by := deadletter.Filter{}, deadletter.Selection{All: true}, deadletter.By{Why: "why"}
+	ignored := func(...any) {}
+
+	ignored(s.DeadLetters(ctx, filter, deadletter.Page{Limit: 1}))
+	ignored(s.DeadLetters(ctx, deadletter.Filter{State: deadletter.Open, From: died, To: died.Add(time.Hour), Text: "x", Reason: deadletter.Hopeless}, deadletter.Page{Oldest: true}))
+	ignored(s.DeadLetters(ctx, filter, deadletter.Page{After: "x"}))
+	for _, id := range []int64{1, 3, 5, 6} {
+		ignored(s.DeadLetter(ctx, id))
+	}
+	ignored(s.DeadLetterGroups(ctx, filter))
+	ignored(s.ExportDeadLetters(ctx, deadletter.Filter{Subject: "A-1"}, web.NDJSON, io.Discard))
+	ignored(s.ExportDeadLetters(ctx, filter, web.CSV, io.Discard))
+	ignored(s.DryRun(ctx, all, true))
+	ignored(s.DryRun(ctx, deadletter.Selection{}, true))
+	replay, err := s.StartReplay(ctx, deadletter.Request{Selection: deadletter.Selection{IDs: letters[:1]}, By: by, To: &deadletter.Route{RoutingKey: "q"}})
+	ignored(s.StartReplay(ctx, deadletter.Request{Selection: all, By: by}))
+	ignored(s.Replay(ctx, replay.ID))
+	ignored(s.Replays(ctx, deadletter.Page{}))
+	ignored(s.ReplayResults(ctx, replay.ID, "failed", deadletter.Page{}))
+	ignored(s.CancelReplay(ctx, replay.ID, by))
+	ignored(s.CancelReplay(ctx, replay.ID, by))
+	ignored(s.Discard(ctx, deadletter.Selection{Filter: &deadletter.Filter{Subject: "A-2"}}, by))
+	ignored(s.Restore(ctx, all, by))
+	ignored(s.Audit(ctx, deadletter.AuditFilter{Actor: "operator-1", From: died.AddDate(-10, 0, 0)}, deadletter.Page{Limit: 2}))
+	ignored(s.client(tokens[web.Viewer]).Discard(ctx, all, by))
+	if c.count < 23 || err != nil {
+		t.Errorf("only %d answers, %v", c.count, err)
 	}
 }

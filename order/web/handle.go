@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,6 +18,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	a := &answer{w: w, request: rand.Text()}
 	route, op, refusal := s.route(r)
+	if isPage(r, op) {
+		a.tell = func(p *Problem) { s.pageProblem(a, r, p) }
+	}
 	if refusal == nil {
 		r, refusal = s.admit(a, r, op)
 	}
@@ -39,7 +43,8 @@ func (s *Server) route(r *http.Request) (*route, *operation, *Problem) {
 	case found != nil:
 		return found, s.operations[found.pattern], nil
 	case len(allow) > 0:
-		methods := strings.Join(allow, ", ")
+		slices.Sort(allow)
+		methods := strings.Join(slices.Compact(allow), ", ")
 		p := problem(notAllowed, "%.200q is not for %s: use %s", r.URL.Path, r.Method, methods)
 		p.header = http.Header{"Allow": {methods}}
 		return nil, unknown, p
@@ -58,18 +63,34 @@ func (s *Server) admit(a *answer, r *http.Request, op *operation) (*http.Request
 	if err := s.crossOrigin.Check(r); err != nil {
 		return r, problem(crossOrigin, "a page of another site asked for this in a browser: %v", err)
 	}
-	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
 		return r, problem(malformed, "the query cannot be decoded: %v", err)
 	}
-	who := local
-	if s.cfg.Tokens != nil && !op.public {
-		var refusal *Problem
-		if who, refusal = s.cfg.Tokens.admit(r, op); refusal != nil {
-			return r, refusal
+	for name, values := range query {
+		if len(values) > 1 && !op.page {
+			return r, problem(invalid, "the query has %.80q %d times: give it once", name, len(values))
 		}
 	}
+	who, refusal := s.who(a, r, op)
 	r = r.WithContext(context.WithValue(r.Context(), actorKey{}, who))
+	if refusal != nil {
+		return r, refusal
+	}
 	return r, readBody(a, r, op.maxBody)
+}
+
+// who makes the request: the holder of a token or, on the page, of a session; nobody where that does not matter.
+func (s *Server) who(a *answer, r *http.Request, op *operation) (holder, *Problem) {
+	switch {
+	case s.cfg.Tokens == nil:
+		return holder{name: local, role: Operator}, nil
+	case op.public:
+		return holder{}, nil
+	case op.page:
+		return s.cfg.Tokens.admitPage(a, r, op)
+	}
+	return s.cfg.Tokens.admit(r, op)
 }
 
 // readBody reads the body within its time. What follows is not bound by that: with a deadline over it, the
@@ -108,18 +129,17 @@ func (s *Server) serve(a *answer, r *http.Request, handler http.HandlerFunc) {
 		return nil
 	})
 	if err != nil {
-		a.cause = err
-		a.problem(problemOf(err, a.request))
+		a.fail(err)
 	}
 }
 
 // report logs what the service is to blame for, and returns the status for the metrics. What servers are to
 // blame for is logged by their [outage], and of whether the service is ready whoever asks reads the answer.
 func (s *Server) report(r *http.Request, op *operation, a *answer) int {
-	if a.status >= http.StatusInternalServerError && a.status != http.StatusServiceUnavailable {
+	if !a.lost && a.status >= http.StatusInternalServerError && a.status != http.StatusServiceUnavailable {
 		s.cfg.Logger.WarnContext(r.Context(), "request failed", "operation", op.id, "status", a.status, "request", a.request, "error", a.cause)
 	}
-	if a.status >= http.StatusInternalServerError && r.Context().Err() != nil {
+	if a.lost || a.status >= http.StatusInternalServerError && r.Context().Err() != nil {
 		return statusGone
 	}
 	return a.status
@@ -130,8 +150,8 @@ const statusGone = 499
 
 // actor is who makes the request.
 func actor(ctx context.Context) string {
-	who, _ := ctx.Value(actorKey{}).(string)
-	return who
+	who, _ := ctx.Value(actorKey{}).(holder)
+	return who.name
 }
 
 type actorKey struct{}

@@ -17,11 +17,14 @@ type operation struct {
 	summary, doc     string
 	role             Role // who may, at least
 	public           bool // anybody may, without a token
+	page             bool // it is part of the page: for browsers, with a session
 	status           int  // when it went well
 	maxBody          int64
 	problems         []*problemType // what it may answer besides those of all operations
 	// answers are the bodies that go with each status, where there are several.
 	answers map[int]any
+	// contents are those of an answer that is no JSON, by media type.
+	contents map[string]*huma.Schema
 }
 
 func (op *operation) pattern() string { return op.method + " " + op.path }
@@ -48,6 +51,13 @@ func register[I, O any](s *Server, api huma.API, op *operation, do func(context.
 				Schema: api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(body), true, ""),
 			}},
 		}
+	}
+	if op.contents != nil {
+		content := make(map[string]*huma.MediaType)
+		for media, schema := range op.contents {
+			content[media] = &huma.MediaType{Schema: schema}
+		}
+		responses[strconv.Itoa(op.status)] = &huma.Response{Description: http.StatusText(op.status), Content: content}
 	}
 	s.operations[op.pattern()] = op
 	huma.Register(api, huma.Operation{

@@ -261,18 +261,14 @@ func (s *Server) registerOrders(api huma.API) {
 		summary: "Cancel an order", doc: "Closes a pending order and gives its stock back. Cancelling it again is no error.",
 		problems: slices.Concat(closed, []*problemType{notFoundHere}),
 	}, func(ctx context.Context, in *cancelInput) (*orderAnswer, error) {
-		who := in.Body.by(ctx)
-		return changed(call(ctx, s, func(ctx context.Context) (order.Order, error) { return s.cfg.Orders.Cancel(ctx, in.ID, who) }))
+		return changed(s.cancelOrder(ctx, in.ID, in.Body.by(ctx)))
 	})
 	register(s, api, &operation{
 		id: "extend-order", method: http.MethodPost, path: "/v1/orders/{id}/extend", role: Checkout, status: http.StatusOK, maxBody: maxBody,
 		summary: "Move an order's deadline", doc: "Later or earlier, while it is pending. Asking for the deadline that it has is no error.",
 		problems: slices.Concat(closed, []*problemType{notFoundHere}),
 	}, func(ctx context.Context, in *extendInput) (*orderAnswer, error) {
-		who := by(ctx, in.Body.Why)
-		return changed(call(ctx, s, func(ctx context.Context) (order.Order, error) {
-			return s.cfg.Orders.Extend(ctx, in.ID, in.Body.Deadline, who)
-		}))
+		return changed(s.extendOrder(ctx, in.ID, in.Body.Deadline, by(ctx, in.Body.Why)))
 	})
 	register(s, api, &operation{
 		id: "extend-orders", method: http.MethodPost, path: "/v1/orders:extend", role: Operator, status: http.StatusOK, maxBody: maxBody,
@@ -341,7 +337,7 @@ func (s *Server) extendAll(ctx context.Context, in *extendAllInput) (*progressAn
 		return nil, fmt.Errorf("%w: by %.80q: give a duration such as 20m", order.ErrInvalid, in.Body.By)
 	}
 	r := order.ExtendRequest{Key: in.Key, More: more, Tag: in.Body.Tag, By: by(ctx, in.Body.Why)}
-	p, err := callLong(ctx, s, func(ctx context.Context) (order.ExtendProgress, error) { return s.cfg.Orders.ExtendAll(ctx, r) })
+	p, err := s.extendOrders(ctx, r)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package web_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"path"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/lapse-go/lapse/amqp/amqptest"
 	"github.com/lapse-go/lapse/amqp/database"
+	"github.com/lapse-go/lapse/amqp/deadletter"
 	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/checkout"
 	"github.com/lapse-go/lapse/order/web"
@@ -107,6 +109,7 @@ func proxied(t *testing.T, db *gorm.DB) (*amqptest.Proxy, *gorm.DB) {
 func (s *service) wantUnavailable() {
 	s.t.Helper()
 	ctx, t := s.t.Context(), s.t
+	all, job := deadletter.Selection{All: true}, "0190a0a0-0000-7000-8000-000000000000"
 	for range 2 {
 		var asking sync.WaitGroup
 		for name, ask := range map[string]func() error{
@@ -124,6 +127,24 @@ func (s *service) wantUnavailable() {
 			"paused":     func() error { _, err := s.Paused(ctx); return err },
 			"sweep":      func() error { _, err := s.Sweep(ctx); return err },
 			"check":      func() error { return s.Check(ctx) },
+			"letters":    func() error { return fourth(s.DeadLetters(ctx, deadletter.Filter{}, deadletter.Page{})) },
+			"search": func() error {
+				return fourth(s.DeadLetters(ctx, deadletter.Filter{From: died, Text: "x"}, deadletter.Page{}))
+			},
+			"letter":  func() error { return third(s.DeadLetter(ctx, 1)) },
+			"groups":  func() error { return second(s.DeadLetterGroups(ctx, deadletter.Filter{})) },
+			"export":  func() error { return s.ExportDeadLetters(ctx, deadletter.Filter{}, web.CSV, io.Discard) },
+			"discard": func() error { return second(s.Discard(ctx, all, deadletter.By{Why: "why"})) },
+			"restore": func() error { return second(s.Restore(ctx, all, deadletter.By{Why: "why"})) },
+			"dry run": func() error { return second(s.DryRun(ctx, all, false)) },
+			"replay": func() error {
+				return second(s.StartReplay(ctx, deadletter.Request{Selection: all, By: deadletter.By{Why: "why"}}))
+			},
+			"progress": func() error { return second(s.Replay(ctx, job)) },
+			"replays":  func() error { return third(s.Replays(ctx, deadletter.Page{})) },
+			"results":  func() error { return third(s.ReplayResults(ctx, job, "", deadletter.Page{})) },
+			"stop":     func() error { return second(s.CancelReplay(ctx, job, deadletter.By{Why: "why"})) },
+			"audit":    func() error { return third(s.Audit(ctx, deadletter.AuditFilter{}, deadletter.Page{})) },
 		} {
 			asking.Go(func() {
 				begin := time.Now()

@@ -12,7 +12,7 @@ import (
 	"github.com/lapse-go/lapse/order/web"
 )
 
-// Where the shop keeps its orders itself, there is what is left: pause, resume, sweep, and what the documents say.
+// Where the shop keeps its orders itself, there is what is left: pause, resume, sweep, the desk, and what the documents say.
 func TestWithoutOrders(t *testing.T) {
 	s := start(t, nil, func(cfg *web.Config) {
 		cfg.Switch, cfg.Orders, cfg.Submit = order.Switch{PauseSwitch: cfg.Orders.Repository}, nil, nil
@@ -40,7 +40,9 @@ func TestWithoutOrders(t *testing.T) {
 		t.Fatal(err)
 	}
 	paths := slices.Sorted(maps.Keys(document.Paths))
-	want := strings.Fields("/asyncapi.json /healthz /readyz /schemas/event.json /schemas/order.payment_timeout.json /schemas/order.place.json /v1/pause /v1/resume /v1/sweep")
+	want := strings.Fields("/asyncapi.json /healthz /readyz /schemas/event.json /schemas/order.payment_timeout.json /schemas/order.place.json " +
+		"/v1/audit /v1/dead-letters /v1/dead-letters/discard /v1/dead-letters/export /v1/dead-letters/groups /v1/dead-letters/restore /v1/dead-letters/{id} " +
+		"/v1/overview /v1/pause /v1/replays /v1/replays/{id} /v1/replays/{id}/cancel /v1/replays/{id}/results /v1/resume /v1/sweep")
 	if !slices.Equal(paths, want) {
 		t.Errorf("the document has %v", paths)
 	}
@@ -49,5 +51,18 @@ func TestWithoutOrders(t *testing.T) {
 		if _, err := web.New(incomplete); err == nil {
 			t.Errorf("an API of %+v", incomplete)
 		}
+	}
+}
+
+// Without a desk nothing of it is served.
+func TestWithoutADesk(t *testing.T) {
+	s := start(t, nil, func(cfg *web.Config) { cfg.Desk = nil })
+	for _, op := range s.server.Operations() {
+		if strings.Contains(op.Path, "dead-letters") || strings.Contains(op.Path, "replays") || strings.Contains(op.Path, "audit") {
+			t.Errorf("there is %s", op.ID)
+		}
+	}
+	if status, _, p := s.send("GET", "/v1/dead-letters", ""); status != 404 || p.Type != "urn:lapse:problem:no-such-path" {
+		t.Errorf("%d %v", status, &p)
 	}
 }

@@ -64,31 +64,24 @@ func (s *Server) registerPause(api huma.API) {
 	register(s, api, &operation{
 		id: "pause", method: http.MethodPost, path: "/v1/pause", role: Operator, status: http.StatusNoContent, maxBody: maxBody,
 		summary: "Pause expiry", doc: "Everywhere, at once; payment goes on. Nothing is expired any more once it is answered.",
-	}, s.switchPause(s.cfg.Switch.Pause))
+	}, switching(s.pause))
 	register(s, api, &operation{
 		id: "resume", method: http.MethodPost, path: "/v1/resume", role: Operator, status: http.StatusNoContent, maxBody: maxBody,
 		summary: "End the pause", doc: "What became due meanwhile is expired as the timers and the sweep get to it.",
-	}, s.switchPause(s.cfg.Switch.Resume))
+	}, switching(s.resume))
 	register(s, api, &operation{
 		id: "sweep", method: http.MethodPost, path: "/v1/sweep", role: Operator, status: http.StatusOK,
 		summary: "Expire overdue orders now", doc: "Does one round of the sweep, for orders whose timers did not come.",
 		problems: []*problemType{paused},
 	}, func(ctx context.Context, _ *struct{}) (*summaryAnswer, error) {
-		sum, err := callLong(ctx, s, s.cfg.Sweep)
+		sum, err := s.sweep(ctx, by(ctx, ""))
 		if err != nil {
 			return nil, err
-		}
-		if sum.Paused {
-			return nil, problem(paused, "expiry is paused, %d orders were expired before that: resume it first", sum.Expired)
 		}
 		return &summaryAnswer{SummaryOf(sum)}, nil
 	})
 }
 
-func (s *Server) switchPause(turn func(context.Context, order.By) error) func(context.Context, *whyInput) (*struct{}, error) {
-	return func(ctx context.Context, in *whyInput) (*struct{}, error) {
-		by := in.Body.by(ctx)
-		_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, turn(ctx, by) })
-		return nil, err
-	}
+func switching(turn func(context.Context, order.By) error) func(context.Context, *whyInput) (*struct{}, error) {
+	return func(ctx context.Context, in *whyInput) (*struct{}, error) { return nil, turn(ctx, in.Body.by(ctx)) }
 }

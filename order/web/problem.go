@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/lapse-go/lapse/amqp/deadletter"
 	"github.com/lapse-go/lapse/order"
 )
 
@@ -32,10 +34,30 @@ func (t *problemType) uri() string { return problemURN + t.name }
 
 const problemURN = "urn:lapse:problem:"
 
+// either is errors of which each is told in the same way: those of orders, and of the desk.
+type either []error
+
+func (e either) Error() string   { return e[0].Error() }
+func (e either) Unwrap() []error { return e }
+
+// tells is whether an error is of this type.
+func (t *problemType) tells(err error) bool {
+	causes, ok := errors.AsType[either](t.cause)
+	if !ok {
+		causes = either{t.cause}
+	}
+	return slices.ContainsFunc(causes, func(cause error) bool { return cause != nil && errors.Is(err, cause) })
+}
+
+var (
+	wrong   = either{order.ErrInvalid, deadletter.ErrInvalid}
+	missing = either{order.ErrNotFound, deadletter.ErrNotFound}
+)
+
 // All types of problems. An error is of the first whose cause it wraps.
 var (
-	invalid          = &problemType{"invalid", "Invalid", http.StatusUnprocessableEntity, order.ErrInvalid}
-	notFoundHere     = &problemType{"not-found", "Not found", http.StatusNotFound, order.ErrNotFound}
+	invalid          = &problemType{"invalid", "Invalid", http.StatusUnprocessableEntity, wrong}
+	notFoundHere     = &problemType{"not-found", "Not found", http.StatusNotFound, missing}
 	conflict         = &problemType{"conflict", "In use for something else", http.StatusConflict, order.ErrConflict}
 	outOfStock       = &problemType{"out-of-stock", "Out of stock", http.StatusConflict, order.ErrOutOfStock}
 	unknownSKU       = &problemType{"unknown-sku", "Unknown article", http.StatusConflict, order.ErrUnknownSKU}
@@ -44,30 +66,33 @@ var (
 	alreadyExpired   = &problemType{"already-expired", "Already expired", http.StatusConflict, order.ErrAlreadyExpired}
 	paymentLate      = &problemType{"payment-late", "Payment came too late", http.StatusConflict, order.ErrLatePayment}
 	paused           = &problemType{"paused", "Expiry is paused", http.StatusConflict, order.ErrPaused}
+	replayRunning    = &problemType{"replay-running", "Being replayed", http.StatusConflict, nil} // a [deadletter.BusyError]
+	replayEnded      = &problemType{"replay-ended", "Replay has ended", http.StatusConflict, deadletter.ErrEnded}
 	unavailable      = &problemType{"unavailable", "Database unavailable", http.StatusServiceUnavailable, order.ErrUnavailable}
 	notAccepted      = &problemType{"not-accepted", "Broker unavailable", http.StatusServiceUnavailable, order.ErrNotAccepted}
 	unauthorized     = &problemType{"unauthorized", "Token needed", http.StatusUnauthorized, ErrUnauthorized}
 	forbidden        = &problemType{"forbidden", "Not allowed", http.StatusForbidden, ErrForbidden}
-	malformed        = &problemType{"malformed", "Not understood", http.StatusBadRequest, order.ErrInvalid}
+	malformed        = &problemType{"malformed", "Not understood", http.StatusBadRequest, wrong}
 	noSuchPath       = &problemType{"no-such-path", "No such path", http.StatusNotFound, nil}
 	notAllowed       = &problemType{"method-not-allowed", "Method not allowed", http.StatusMethodNotAllowed, nil}
 	bodyLate         = &problemType{"body-late", "Body came too slowly", http.StatusRequestTimeout, nil}
-	bodyTooLarge     = &problemType{"body-too-large", "Body too large", http.StatusRequestEntityTooLarge, order.ErrInvalid}
-	mediaType        = &problemType{"media-type", "Not JSON", http.StatusUnsupportedMediaType, order.ErrInvalid}
+	bodyTooLarge     = &problemType{"body-too-large", "Body too large", http.StatusRequestEntityTooLarge, wrong}
+	mediaType        = &problemType{"media-type", "Not JSON", http.StatusUnsupportedMediaType, wrong}
 	wrongHost        = &problemType{"wrong-host", "Wrong host", http.StatusMisdirectedRequest, ErrForbidden}
 	crossOrigin      = &problemType{"cross-origin", "From another site", http.StatusForbidden, ErrForbidden}
+	tooManyTries     = &problemType{"too-many-tries", "Too many tries", http.StatusTooManyRequests, ErrForbidden}
 	notReady         = &problemType{"not-ready", "Not ready", http.StatusServiceUnavailable, nil}
 	internal         = &problemType{"internal", "Failed", http.StatusInternalServerError, nil}
 
 	problemTypes = []*problemType{
 		invalid, notFoundHere, conflict, outOfStock, unknownSKU, alreadyPaid, alreadyCancelled, alreadyExpired,
-		paymentLate, paused, unavailable, notAccepted, unauthorized, forbidden, malformed, noSuchPath, notAllowed,
-		bodyLate, bodyTooLarge, mediaType, wrongHost, crossOrigin, notReady, internal,
+		paymentLate, paused, replayRunning, replayEnded, unavailable, notAccepted, unauthorized, forbidden, malformed, noSuchPath, notAllowed,
+		bodyLate, bodyTooLarge, mediaType, wrongHost, crossOrigin, tooManyTries, notReady, internal,
 	}
 )
 
 // Problem is a refusal: what the server answers, and the error of the [Client]. errors.Is compares it
-// with the errors of package order, and errors.As finds the [order.ShortageError] in it.
+// with the errors of package order and of the desk, and errors.As finds the [order.ShortageError] or [deadletter.BusyError] in it.
 type Problem struct {
 	_ struct{} `additionalProperties:"true"`
 
@@ -82,6 +107,8 @@ type Problem struct {
 	UnknownSKUs []string `json:"unknown_skus,omitempty" doc:"The articles that have no stock at all."`
 
 	Order *Order `json:"order,omitempty" doc:"The order, after a payment that has to be refunded."`
+	// Replay is the one that runs already.
+	Replay string `json:"replay,omitempty" doc:"The id of the replay to which letters belong."`
 
 	header http.Header
 	cause  error
@@ -113,8 +140,13 @@ func problemOf(err error, request string) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
 	}
+	if busy, ok := errors.AsType[*deadletter.BusyError](err); ok {
+		p := problem(replayRunning, "%v", err)
+		p.Replay, p.header, p.cause = busy.Replay, http.Header{"Location": {replayPath(busy.Replay)}}, busy
+		return p
+	}
 	for _, t := range problemTypes {
-		if t.cause == nil || !errors.Is(err, t.cause) {
+		if !t.tells(err) {
 			continue
 		}
 		var p *Problem

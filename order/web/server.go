@@ -16,7 +16,9 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapse-go/lapse/amqp/deadletter"
 	"github.com/lapse-go/lapse/order"
+	"github.com/lapse-go/lapse/order/checkout"
 )
 
 // Config says what a [Server] serves, and to whom.
@@ -33,6 +35,10 @@ type Config struct {
 	Sweep func(ctx context.Context) (order.Summary, error)
 	// Check says why the service cannot do its work, or nil.
 	Check func(ctx context.Context) error
+	// Overview says how the service is. When nil, the page does not say, and it is not served.
+	Overview func(ctx context.Context) checkout.Overview
+	// Desk is where dead letters are worked on. When nil, they are not served.
+	Desk *deadletter.Desk
 	// Tokens are those whom the server lets in. When nil everybody is the operator "local", and only
 	// requests for localhost, 127.0.0.1 and [::1] are answered: the listener should be on one of them.
 	Tokens *Tokens
@@ -46,16 +52,18 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Server is the API as an [http.Handler]. Safe for concurrent use.
+// Server is the API and the page as an [http.Handler]. Safe for concurrent use.
 type Server struct {
-	cfg                  Config
-	router               router
-	operations           map[string]*operation // by the pattern of their route
-	crossOrigin          *http.CrossOriginProtection
-	metrics              metrics
-	changes, looks, long chan struct{} // places of calls of the database
-	database             outage
-	broker               outage
+	cfg         Config
+	router      router
+	operations  map[string]*operation // by the pattern of their route
+	crossOrigin *http.CrossOriginProtection
+	tries       *tries // to sign in
+	metrics     metrics
+	database    outage
+	broker      outage
+
+	changes, looks, long, searches chan struct{} // places of calls of the database
 }
 
 // How long things may take.
@@ -63,7 +71,8 @@ const (
 	headerTimeout = 5 * time.Second
 	bodyTimeout   = 5 * time.Second
 	idleTimeout   = time.Minute
-	// writeTimeout is for all of it, from the end of the header to the end of the answer. See also callTimeout.
+	// writeTimeout is for all of it, from the end of the header to the end of the answer, unless that is a stream. See
+	// also callTimeout.
 	writeTimeout = bodyTimeout + longTimeout + 10*time.Second
 )
 
@@ -72,7 +81,13 @@ const (
 	maxHeader    = 32 << 10
 	maxOrderBody = 1 << 20
 	maxBody      = 16 << 10
+	// maxSelectionBody has place for as many ids of letters as a selection may have.
+	maxSelectionBody = 256 << 10
 )
+
+func init() {
+	huma.ValidateStrictCasing = true // encoding/json takes dry_Run for dry_run
+}
 
 // New makes the API of a shop.
 func New(cfg Config) (*Server, error) {
@@ -88,8 +103,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, operations: make(map[string]*operation),
-		crossOrigin: http.NewCrossOriginProtection(), metrics: newMetrics(cfg.Registerer),
-		changes: make(chan struct{}, maxChanges), looks: make(chan struct{}, maxLooks), long: make(chan struct{}, maxLong),
+		crossOrigin: http.NewCrossOriginProtection(), tries: newTries(), metrics: newMetrics(cfg.Registerer),
+		changes: make(chan struct{}, maxChanges), looks: make(chan struct{}, maxLooks), long: make(chan struct{}, maxLong), searches: make(chan struct{}, maxSearches),
 		database: outage{server: "database", logger: cfg.Logger},
 		broker:   outage{server: "broker", logger: cfg.Logger},
 	}
@@ -99,10 +114,17 @@ func New(cfg Config) (*Server, error) {
 		s.registerStock(api)
 	}
 	s.registerPause(api)
+	if cfg.Overview != nil {
+		s.registerOverview(api)
+	}
+	if cfg.Desk != nil {
+		s.registerDesk(api)
+	}
 	s.registerHealth(api.OpenAPI())
 	if err := s.registerMessages(api.OpenAPI()); err != nil {
 		return nil, err
 	}
+	s.registerPage()
 	if err := s.registerDocument(api.OpenAPI()); err != nil {
 		return nil, err
 	}

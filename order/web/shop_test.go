@@ -24,7 +24,9 @@ import (
 type service struct {
 	*web.Client
 	t        testing.TB
+	db       *gorm.DB
 	shop     *checkout.Checkout
+	server   *web.Server
 	url      string
 	http     *http.Client
 	requests *prometheus.Registry
@@ -42,7 +44,7 @@ func start(t testing.TB, db *gorm.DB, options ...option) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &service{t: t, shop: shop, requests: prometheus.NewRegistry()}
+	s := &service{t: t, db: db, shop: shop, requests: prometheus.NewRegistry()}
 	cfg := config(shop)
 	cfg.Version, cfg.Registerer, cfg.Logger = "test", s.requests, amqptest.Logger(t)
 	for _, change := range options {
@@ -52,6 +54,7 @@ func start(t testing.TB, db *gorm.DB, options ...option) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.server = server
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +78,7 @@ func start(t testing.TB, db *gorm.DB, options ...option) *service {
 }
 
 func config(shop *checkout.Checkout) web.Config {
-	return web.Config{Orders: shop.Service, Submit: shop.Submit, Sweep: shop.Sweeper().Once, Check: shop.Check}
+	return web.Config{Orders: shop.Service, Submit: shop.Submit, Sweep: shop.Sweeper().Once, Check: shop.Check, Desk: shop.Desk(), Overview: shop.Overview}
 }
 
 func (s *service) client(token string) *web.Client {

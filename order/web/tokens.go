@@ -142,20 +142,20 @@ func (t *Tokens) find(token string) (found holder, ok bool) {
 }
 
 // admit says who makes the request, or why it is refused.
-func (t *Tokens) admit(r *http.Request, op *operation) (who string, refusal *Problem) {
+func (t *Tokens) admit(r *http.Request, op *operation) (who holder, refusal *Problem) {
 	given := r.Header.Values("Authorization")
 	if len(given) == 0 {
-		return "", challenge(`Bearer realm="lapse"`, "no token: send the header Authorization: Bearer lapse_…")
+		return who, challenge(`Bearer realm="lapse"`, "no token: send the header Authorization: Bearer lapse_…")
 	}
 	scheme, token, _ := strings.Cut(given[0], " ")
 	h, ok := t.find(strings.TrimSpace(token))
 	if !ok || len(given) > 1 || !strings.EqualFold(scheme, "Bearer") {
-		return "", challenge(`Bearer realm="lapse", error="invalid_token"`, "the token is not one that this service knows: ask for a new one")
+		return who, challenge(`Bearer realm="lapse", error="invalid_token"`, "the token is not one that this service knows: ask for a new one")
 	}
 	if !h.role.includes(op.role) {
-		return "", problem(forbidden, "token %s has the role %s, and %s needs %s: use a token with that role", h.name, h.role, op.id, op.role)
+		return h, problem(forbidden, "token %s has the role %s, and %s needs %s: use a token with that role", h.name, h.role, op.id, op.role)
 	}
-	return h.name, nil
+	return h, nil
 }
 
 func challenge(how, detail string) *Problem {

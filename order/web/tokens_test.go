@@ -24,6 +24,7 @@ func TestRoles(t *testing.T) {
 		{"get", web.Viewer, func(c *web.Client, _ string) error { _, err := c.Get(ctx, "checkout"); return err }},
 		{"timeline", web.Viewer, func(c *web.Client, _ string) error { _, err := c.Timeline(ctx, "checkout"); return err }},
 		{"stock", web.Viewer, func(c *web.Client, _ string) error { _, err := c.Stock(ctx, "kettle"); return err }},
+		{"overview", web.Viewer, func(c *web.Client, _ string) error { _, err := c.Overview(ctx); return err }},
 		{"paused", web.Viewer, func(c *web.Client, _ string) error { _, err := c.Paused(ctx); return err }},
 		{"extend", web.Checkout, func(c *web.Client, id string) error {
 			_, err := c.Extend(ctx, id, time.Now().Add(time.Hour), order.By{})
