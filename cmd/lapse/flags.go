@@ -46,6 +46,7 @@ type workFlags struct {
 	SweepEvery   duration `default:"1m" help:"How often overdue orders are looked for."`
 	Hold         duration `default:"10m" help:"How long messages are held through an outage: well below the broker's consumer_timeout."`
 	InboxKeep    duration `default:"720h" help:"How long the inbox knows a message that was handled: longer than it may come again."`
+	DeskKeep     duration `default:"2160h" help:"How long a dead letter is kept after it was replayed, settled or discarded; an open one always is."`
 	Shutdown     duration `default:"10s" help:"How long to finish what is in hand on SIGTERM. The API has the first half of it, the loops the second."`
 }
 
@@ -91,6 +92,7 @@ func (f workFlags) validate() error {
 		f.grace.validate(),
 		within("hold", f.Hold, time.Second, 24*time.Hour, "10m"),
 		within("inbox-keep", f.InboxKeep, time.Minute, amqp.MaxDelay, "720h"),
+		within("desk-keep", f.DeskKeep, time.Hour, amqp.MaxDelay, "2160h"),
 		within("shutdown", f.Shutdown, time.Millisecond, time.Hour, "10s"),
 	)
 }
@@ -100,7 +102,7 @@ func (f workFlags) apply(cfg checkout.Config, logger *slog.Logger) checkout.Conf
 	cfg.Retry = amqp.RetryPolicy{Tries: f.Tries, Initial: f.RetryDelay.time(), Max: f.RetryMax.time()}
 	cfg.Workers, cfg.PlaceWorkers, cfg.Batch = f.Workers, f.PlaceWorkers, f.Batch
 	cfg.SweepEvery, cfg.SweepGrace = f.SweepEvery.time(), f.SweepGrace.time()
-	cfg.InboxKeep = f.InboxKeep.time()
+	cfg.InboxKeep, cfg.DeskKeep = f.InboxKeep.time(), f.DeskKeep.time()
 	cfg.Hold, cfg.Shutdown = f.Hold.time(), f.Shutdown.time()
 	cfg.Logger = logger
 	return cfg

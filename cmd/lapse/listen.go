@@ -105,7 +105,7 @@ func (f apiFlags) api(does roles, orders kept, shutdown time.Duration, registry 
 // apiConfig lets everybody in, on loopback.
 func apiConfig(orders kept, logger *slog.Logger) web.Config {
 	cfg := web.Config{
-		Namespace: orders.Topology().Namespace, Switch: orders.Switch, Sweep: orders.Sweeper().Once, Check: orders.Check,
+		Namespace: orders.Topology().Namespace, Switch: orders.Switch, Sweep: orders.Sweeper().Once, Check: orders.Check, Desk: orders.Desk(), Overview: orders.Overview,
 		Version: version, Logger: logger,
 	}
 	if orders.shop != nil {

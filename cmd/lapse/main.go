@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"os/user"
+	"reflect"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -33,12 +34,17 @@ type commands struct {
 	Migrate  migrate  `cmd:"" help:"The tables in the database."`
 	Topology topology `cmd:"" help:"The exchanges and queues on the broker."`
 	Doctor   diagnose `cmd:"" help:"Look at everything that Lapse needs, and say what is wrong with it and what cures it."`
+	Overview overview `cmd:"" help:"How the service is: orders, queues, outbox and dead letters."`
 
 	Order  orders `cmd:"" help:"Place, show and change orders."`
 	Stock  stock  `cmd:"" help:"How many pieces there are of an article."`
 	Pause  pause  `cmd:"" help:"Stop every expiry at once, everywhere; payment goes on."`
 	Resume resume `cmd:"" help:"End a pause: what became due meanwhile is closed."`
 	Sweep  sweep  `cmd:"" help:"Overdue orders whose timer did not come."`
+
+	Dead    dead    `cmd:"" help:"Dead letters: find out why messages died, and replay them."`
+	Replays replays `cmd:"" help:"The jobs that replay dead letters."`
+	Audit   audit   `cmd:"" help:"Who did what, and why."`
 
 	Token      token                 `cmd:"" help:"Who may use the API."`
 	Config     config                `cmd:"" help:"Print what serve would work with, and where each value is from."`
@@ -47,9 +53,10 @@ type commands struct {
 	Version    printVersion          `cmd:"" help:"Print the version."`
 }
 
-// console is where a command writes: data to Out, everything else to Err.
+// console is where a command writes: data to Out, everything else to Err. Answers to its questions come from In.
 type console struct {
 	Out, Err io.Writer
+	In       io.Reader
 }
 
 // output remembers that it could not be written.
@@ -85,21 +92,37 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 			code = exitFailed
 		}
 	}()
-	parser := newParser(ctx, console{out, stderr})
+	parser := newParser(ctx, console{Out: out, Err: stderr, In: os.Stdin})
 	completion.Register(parser)
 	command, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(stderr, "lapse: %v\nTry: lapse --help\n", err)
+		fmt.Fprintf(stderr, "lapse: %v\n", err)
 		if errors.Is(err, errConfig) {
 			return exitConfig
 		}
+		if wrong, ok := errors.AsType[*kong.ParseError](err); ok {
+			command = wrong.Context
+		}
+		fmt.Fprintln(stderr, helpFor(command))
 		return exitUsage
 	}
 	if err := command.Run(); err != nil {
-		fmt.Fprintf(stderr, "lapse: %v\n", err)
-		return exitCode(ctx, err)
+		fmt.Fprintf(stderr, "lapse: %v\n", advised(err))
+		code := exitCode(ctx, err)
+		if code == exitUsage {
+			fmt.Fprintln(stderr, helpFor(command))
+		}
+		return code
 	}
 	return exitOK
+}
+
+// helpFor says how to learn more about the command that was meant, as far as it is known.
+func helpFor(parsed *kong.Context) string {
+	if parsed == nil || parsed.Selected() == nil {
+		return "Try: lapse --help"
+	}
+	return "Try: " + parsed.Selected().FullPath() + " --help"
 }
 
 func newParser(ctx context.Context, to console) *kong.Kong {
@@ -108,6 +131,8 @@ func newParser(ctx context.Context, to console) *kong.Kong {
 		kong.Description("Closes the orders that nobody paid for: on time, once, and with nothing lost."),
 		kong.DefaultEnvars("LAPSE"),
 		kong.Resolvers(kong.ResolverFunc(secretFile)),
+		kong.KindMapper(reflect.Int, kong.MapperFunc(wholeNumber)),
+		kong.KindMapper(reflect.Int64, kong.MapperFunc(wholeNumber)),
 		kong.Vars{"rungs": amqp.DefaultLadder().String(), "roles": roles(checkout.Roles).String(), "user": whoRuns()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.Writers(to.Out, to.Err),

@@ -45,9 +45,10 @@ func TestMetrics(t *testing.T) {
 	s.deliver(`not JSON`,
 		`{"order_id": "nobody", "deadline": "2020-01-01T00:00:00Z"}`,                                                    // fails, and is tried again
 		fmt.Sprintf(`{"order_id": "nobody", "deadline": %q}`, time.Now().Add(2*time.Second).UTC().Format(time.RFC3339))) // hops
-	await(t, 20*time.Second, "all orders are closed, and two messages are dead", func() bool {
+	await(t, 20*time.Second, "all orders are closed, everybody is told, and two messages are dead", func() bool {
 		series := r.series(ctx)
-		return s.count("status = 'expired'") == 5 && sum(series["lapse_dead_letters_total"]) >= 2 && series["lapse_queue_messages"] != nil
+		return s.count("status = 'expired'") == 5 && sum(series["lapse_dead_letters_total"]) >= 2 &&
+			sum(series["lapse_outbox_relayed_total"]) >= 18 && series["lapse_queue_messages"] != nil
 	})
 
 	text := r.scrape(ctx)

@@ -137,7 +137,9 @@ func (c *orderCancel) Run(ctx context.Context, to console) error {
 		var cancelled []order.Order
 		var failed []error
 		for _, id := range c.IDs {
-			if o, err := shop.Cancel(ctx, id, c.by()); err != nil {
+			o, err := shop.Cancel(ctx, id, c.by())
+			c.didOne(ctx, shop.Desk(), "order.cancel", id, err)
+			if err != nil {
 				failed = append(failed, err)
 			} else {
 				cancelled = append(cancelled, o)
@@ -157,20 +159,25 @@ type orderExtend struct {
 
 func (c *orderExtend) Run(ctx context.Context, to console) error {
 	return c.with(func(shop *checkout.Checkout) error {
-		deadline := c.To
-		if deadline.IsZero() {
-			o, err := shop.Get(ctx, c.ID)
-			if err != nil {
-				return err
-			}
-			deadline = o.Deadline.Add(c.By.time())
-		}
-		o, err := shop.Extend(ctx, c.ID, deadline, c.by())
+		o, err := c.extend(ctx, shop)
+		c.didOne(ctx, shop.Desk(), "order.extend", c.ID, err)
 		if err != nil {
 			return err
 		}
 		return c.printOrder(to, o)
 	})
+}
+
+func (c *orderExtend) extend(ctx context.Context, shop *checkout.Checkout) (order.Order, error) {
+	deadline := c.To
+	if deadline.IsZero() {
+		o, err := shop.Get(ctx, c.ID)
+		if err != nil {
+			return order.Order{}, err
+		}
+		deadline = o.Deadline.Add(c.By.time())
+	}
+	return shop.Extend(ctx, c.ID, deadline, c.by())
 }
 
 type orderExtendAll struct {
@@ -188,6 +195,9 @@ func (c *orderExtendAll) Run(ctx context.Context, to console) error {
 			request.Key = order.NewID()
 		}
 		progress, err := shop.ExtendAll(ctx, request)
+		entry := web.ExtendAllEntry(request)
+		entry.Count = progress.Extended
+		c.did(ctx, shop.Desk(), entry, err)
 		if errors.Is(err, order.ErrUnavailable) {
 			return fmt.Errorf("%w\nSome orders may have more time already. To go on where it stopped: the same command with --key %s", err, request.Key)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/lapse-go/lapse/amqp/deadletter"
 	"github.com/lapse-go/lapse/order/checkout"
 	"github.com/lapse-go/lapse/order/web"
 )
@@ -16,7 +17,9 @@ type pause struct {
 
 func (p *pause) Run(ctx context.Context, to console) error {
 	return p.wherever(checkout.Config{}, func(k kept) error {
-		if err := k.Pause(ctx, p.by()); err != nil {
+		err := k.Pause(ctx, p.by())
+		p.did(ctx, k.Desk(), deadletter.Entry{Action: "pause"}, err)
+		if err != nil {
 			return err
 		}
 		return p.printState(ctx, to, k)
@@ -30,7 +33,9 @@ type resume struct {
 
 func (r *resume) Run(ctx context.Context, to console) error {
 	return r.wherever(checkout.Config{}, func(k kept) error {
-		if err := k.Resume(ctx, r.by()); err != nil {
+		err := k.Resume(ctx, r.by())
+		r.did(ctx, k.Desk(), deadletter.Entry{Action: "resume"}, err)
+		if err != nil {
 			return err
 		}
 		return r.printState(ctx, to, k)

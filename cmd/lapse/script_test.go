@@ -20,11 +20,13 @@ import (
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"lapse": main}) }
 
 // TestScripts runs the program as people do. Each script has a database with all tables, a namespace on
-// the broker, and two more commands:
+// the broker, and three more commands:
 //
 //	exits CODE COMMAND...    runs the command, which has to exit with that code
 //
 //	sql STATEMENT            runs one on its database, or those of a file
+//
+//	select VARIABLE QUERY    has the variable be the text that the query finds
 //
 // $NO_TABLES is the DSN of a database that does not exist, but may be made, and $EXAMPLES is deploy/examples.
 func TestScripts(t *testing.T) {
@@ -81,6 +83,10 @@ func TestScripts(t *testing.T) {
 							ts.Check(db.Exec(statement).Error)
 						}
 					}
+				}, "select": func(ts *testscript.TestScript, _ bool, args []string) {
+					var text string
+					ts.Check(db.Raw(args[1]).Scan(&text).Error)
+					ts.Setenv(args[0], text)
 				}},
 			})
 		})

@@ -46,9 +46,9 @@ func (s *serve) Run(ctx context.Context, parsed *kong.Context, to console) error
 	}
 	registry := newRegistry()
 	cfg.Registerer = registry
-	// Fourteen are for the API, one is for each worker, and the rest for the other loops.
+	// Fifteen are for the API, twelve for replays, one is for each worker, and the rest for the other loops.
 	db, closing, err := s.open(database.Options{
-		Logger: logger, Metrics: database.NewMetrics(registry), MaxOpen: 20 + s.Workers + s.PlaceWorkers,
+		Logger: logger, Metrics: database.NewMetrics(registry), MaxOpen: 36 + s.Workers + s.PlaceWorkers,
 	})
 	if err != nil {
 		return err

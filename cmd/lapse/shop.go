@@ -87,10 +87,15 @@ func (k kept) roles(asked roles) (roles, error) {
 
 // shopFlags are those of the commands that work on orders in the database.
 type shopFlags struct {
+	placeFlags
+	outputFlag
+}
+
+// placeFlags say where the orders are.
+type placeFlags struct {
 	databaseFlags
 	tableFlag
 	namespaceFlag
-	outputFlag
 }
 
 // with opens the shop for one thing to do.
@@ -108,7 +113,7 @@ func (f shopFlags) configured(cfg checkout.Config, do func(*checkout.Checkout) e
 }
 
 // wherever opens the orders for one thing to do, wherever they are.
-func (f shopFlags) wherever(cfg checkout.Config, do func(kept) error) error {
+func (f placeFlags) wherever(cfg checkout.Config, do func(kept) error) error {
 	db, closing, err := f.open(database.Options{})
 	if err != nil {
 		return err

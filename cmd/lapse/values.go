@@ -2,17 +2,37 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/lapse-go/lapse/amqp"
+	"github.com/lapse-go/lapse/amqp/deadletter"
 	"github.com/lapse-go/lapse/order"
 	"github.com/lapse-go/lapse/order/checkout"
 )
 
 // The types of flags' values say what is wrong with a text, and what would be right.
+
+// wholeNumber reads an int or an int64.
+func wholeNumber(ctx *kong.DecodeContext, target reflect.Value) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("number", &text); err != nil {
+		return err
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("%q is no whole number: give one such as %s", text, cmp.Or(ctx.Value.Default, "12"))
+	}
+	target.SetInt(n)
+	return nil
+}
 
 // duration is a delay or a period.
 type duration time.Duration
@@ -92,4 +112,42 @@ func (l *line) UnmarshalText(text []byte) error {
 	// A sku may have colons of its own.
 	*l = line{SKU: strings.Join(parts[:n-2], ":"), Quantity: quantity, Price: order.Money(price)}
 	return nil
+}
+
+// moment is an instant, or how long ago it was.
+type moment time.Time
+
+func (m *moment) UnmarshalText(text []byte) error {
+	if t, err := time.Parse(time.RFC3339, string(text)); err == nil {
+		*m = moment(t)
+		return nil
+	}
+	ago, err := time.ParseDuration(strings.TrimSuffix(string(text), " ago"))
+	if err != nil || ago < 0 {
+		return fmt.Errorf("%q is no time: give a time such as 2026-05-01T12:00:00Z, or how long ago, such as 2h", text)
+	}
+	*m = moment(time.Now().Add(-ago))
+	return nil
+}
+
+func (m moment) time() time.Time { return time.Time(m) }
+
+// reason is why messages died.
+type reason deadletter.Reason
+
+func (r *reason) UnmarshalText(text []byte) error {
+	if !slices.Contains(deadletter.Reasons, deadletter.Reason(text)) {
+		return fmt.Errorf("%q is no reason: give one of %s", text, listed(deadletter.Reasons))
+	}
+	*r = reason(text)
+	return nil
+}
+
+// listed is a list as people write it.
+func listed[T ~string](all []T) string {
+	words := make([]string, len(all))
+	for i, word := range all {
+		words[i] = string(word)
+	}
+	return strings.Join(words, ", ")
 }
