@@ -21,6 +21,7 @@ help:
 	@echo "make test-race   the tests with the race detector"
 	@echo "make fuzz        each fuzz test for FUZZTIME=$(FUZZTIME)"
 	@echo "make lint        golangci-lint, with the rules for who imports whom"
+	@echo "make screenshots  pictures of the operators' page, into deploy/docs"
 	@echo "make build       bin/lapse"
 	@echo "make up          start RabbitMQ and MySQL, unless they run; .run/env tells where"
 	@echo "make down        stop what was started; PURGE=1 removes its data too"
@@ -47,6 +48,12 @@ test:
 	@deploy/dev/up --tests >&2
 	@go build $(if $(RACE),-race) ./...
 	@. .run/env && go test -count=1 -timeout $(TIMEOUT) -p $(PARALLEL) $(if $(V),-v) $(if $(RACE),-race) $(if $(RUN),-run '$(RUN)') $(PACKAGES)
+
+.PHONY: screenshots
+screenshots:
+	@deploy/dev/up --tests >&2
+	@mkdir -p deploy/docs
+	@. .run/env && LAPSE_SCREENSHOTS="$$PWD/deploy/docs" go test -count=1 -run PagesInBothThemes ./order/web
 
 .PHONY: test-race
 test-race: RACE = 1
