@@ -224,7 +224,12 @@ func TestAMistypedKindIsSeen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Contains(rules, []byte(`lapse_queue_messages{role="unrouted"}`)) {
-		t.Error("no alert looks at it")
+	if !bytes.Contains(rules, []byte(`lapse_queue_messages{role=~"dead|unrouted"}`)) {
+		t.Error("no alert looks at it while no desk collects it")
+	}
+	desk := s.start(s.url, checkout.Desk)
+	await(t, rounds, "it is on the desk", func() bool { return desk.metric("lapse_desk_open_letters", "reason", "unroutable") == 1 })
+	if !bytes.Contains(rules, []byte(`lapse_desk_open_letters{reason="unroutable"}`)) {
+		t.Error("no alert looks at it on the desk")
 	}
 }
