@@ -321,7 +321,8 @@ func TestPlanByTheManagementAPI(t *testing.T) {
 		"queue shop.due.old: unexpected",
 	}
 	found := plan(t, topology, conn, m)
-	for started := time.Now(); !slices.Equal(notable(found), want) && time.Since(started) < time.Minute; found = plan(t, topology, conn, m) {
+	uncounted := func(d amqp.Difference) bool { return d.Messages < 0 } // as of a queue whose leader is being elected
+	for started := time.Now(); (!slices.Equal(notable(found), want) || slices.ContainsFunc(found.Items, uncounted)) && time.Since(started) < time.Minute; found = plan(t, topology, conn, m) {
 		time.Sleep(time.Second) // until the statistics have what policies do
 	}
 	wantPlan(t, found, want...)
